@@ -40,7 +40,7 @@ echo "  elsewhere:       make PYTHON=/path/to/python3.11 up" >&2; \
 exit 1
 endef
 
-.PHONY: help up setup check test lint types pytest bench bursts bench-spark crash fuzz fuzz-rounds canaries soak compiled test-compiled lock clean
+.PHONY: help up setup check test lint types pytest unit bench bursts bench-spark crash fuzz fuzz-rounds canaries matrix soak compiled test-compiled wheel lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,10 +51,11 @@ up: $(VENV)/.ready-to-run $(COMPILED) ## set up and start broker, generator and 
 
 setup: $(VENV)/.ready-to-test ## set up .venv for running and testing, start nothing
 
-check: lint types ## lint, types and the tests that start no process, in two minutes
-	$(PYTEST) -m unit --hypothesis-profile quick
+check: lint build ## lint, types and the tests that start no process, in three minutes
+	@$(call BESIDE_TYPES,$(MAKE) --no-print-directory unit)
 
-test: lint types pytest ## lint, types and all tests
+test: lint build ## lint, types and all tests
+	@$(call BESIDE_TYPES,$(MAKE) --no-print-directory pytest)
 
 lint: $(VENV)/.ready-to-test
 	$(BIN)/ruff check
@@ -68,6 +69,19 @@ PYTEST = $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 pytest: $(VENV)/.ready-to-test build/spark-classes.jsa
 	$(PYTEST)
+
+unit: $(VENV)/.ready-to-test
+	$(PYTEST) -m unit --hypothesis-profile quick
+
+# Types are checked while tests run, which now and then wait; what mypy says comes below what they say.
+define BESIDE_TYPES
+$(BIN)/mypy >build/types.txt 2>&1 & types=$$!; code=0; \
+$(1) || code=$$?; \
+wait $$types || code=$$?; echo $(BIN)/mypy; cat build/types.txt; exit $$code
+endef
+
+build:
+	@mkdir -p $@
 
 # Java's own archive of Spark's classes: with it, Spark starts in half the time.
 build/spark-classes.jsa: requirements/spark.txt tests/spark/class_archive.py | $(VENV)/.ready-to-test
@@ -85,7 +99,7 @@ crash: $(VENV)/.ready-to-test ## the long crash run: hundreds of kills, tens of 
 	$(BIN)/python -m tests.crash.long $(CRASH)
 
 bursts: $(VENV)/.ready-to-test ## how long bursts of one client make another wait, as a table (make bursts BURSTS="flymq http")
-	$(BIN)/python -m tests.fuzz.bursts $(BURSTS)
+	BURST_BYTES=1000000 $(BIN)/python -m tests.fuzz.bursts $(BURSTS)
 
 fuzz: $(VENV)/.ready-to-fuzz ## fuzzing that coverage guides, half a minute for each target (make fuzz FUZZ="--seconds 600 --only sessions")
 	$(BIN)/python -m tests.fuzz.campaign $(FUZZ)
@@ -99,6 +113,9 @@ fuzz-rounds: $(VENV)/.ready-to-test ## hours of the random fuzzing tests, with o
 canaries: $(VENV)/.ready-to-test ## plant bugs, one at a time, and name the tests that notice each (some: make canaries CANARIES="ack-before-sync last-batch-lost")
 	$(BIN)/python -m tests.canaries $(CANARIES)
 
+matrix: $(VENV)/.ready-to-test build/spark-classes.jsa ## every way into the log against every way out of it; writes the table of docs/conformance.md
+	$(BIN)/python -m tests.matrix $(MATRIX)
+
 soak: $(VENV)/.ready-to-test build/spark-classes.jsa ## all tests, in random order, under hard conditions (rounds: make soak SOAK=5)
 	@sh scripts/soak.sh $(BIN)/pytest $(SOAK)
 
@@ -110,7 +127,7 @@ build/compiled/.ready: scripts/compile.py $(shell find src/penstock -name '*.py'
 
 # Left out: tests that replace methods of classes or inherit from them, which compiled ones do not allow.
 test-compiled: build/compiled/.ready ## the tests of log, queues, crashes and whole processes, on what `make compiled` built
-	PYTHONPATH=$(CURDIR)/build/compiled $(BIN)/pytest tests/log tests/crash tests/e2e tests/broker/test_broker.py \
+	PYTHONPATH=$(CURDIR)/build/compiled $(PYTEST) tests/log tests/crash tests/e2e tests/broker/test_broker.py \
 	  --ignore tests/crash/test_schedules.py \
 	  tests/broker/queues/test_queues.py tests/broker/transactions/test_transactions.py tests/wire/flymq/test_frames.py \
 	  tests/wire/flymq/test_messages.py tests/wire/flymq/test_coalesced_produce.py tests/wire/blipmq/test_frames.py
@@ -131,7 +148,8 @@ $(BIN)/uv: requirements/bootstrap.txt
 $(VENV)/.ready-to-run: $(BIN)/uv $(RUN_WITH) pyproject.toml
 	@$(TELL_SPARK)
 	$(INSTALL) --require-hashes -r requirements/build.txt
-	$(BIN)/uv pip sync --quiet --python $(BIN)/python --no-build-isolation --require-hashes $(RUN_WITH)
+	@echo "installing packages into $(VENV)"
+	@$(BIN)/uv pip sync --python $(BIN)/python --no-build-isolation --require-hashes $(RUN_WITH)
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --offline --editable .
 	@rm -f $(VENV)/.ready-to-test $(VENV)/.ready-to-fuzz
 	@touch $@
@@ -158,6 +176,9 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-heade
 
 # The original's published clients that tests run, each in an environment of its own (tests/released_clients.py).
 KIMBERLITE = 0.6.1 0.7.0 0.8.0 0.9.1
+
+wheel: $(VENV)/.ready-to-test ## wheels in dist/: one for everywhere and, with a C compiler, one with compiled modules
+	$(BIN)/python scripts/wheel.py
 
 lock: $(BIN)/uv ## write requirements/*.txt anew from pyproject.toml (LOCK=--upgrade for newer versions)
 	$(COMPILE) $(LOCK) pyproject.toml --output-file requirements/base.txt

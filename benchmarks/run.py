@@ -16,9 +16,11 @@ from benchmarks import (
     calls,
     catch_up,
     checksums,
+    connection,
     dialects,
     felix,
     figures,
+    first_query,
     flight,
     flymq,
     kimberlite,
@@ -46,7 +48,9 @@ SUBJECTS = {
     "figures": figures,
     "queues": queues,
     "flymq": flymq,
+    "connection": connection,
     "kimberlite": kimberlite,
+    "first-query": first_query,
     "felix": felix,
     "quic": quic,
     "flight": flight,
@@ -69,11 +73,11 @@ def main() -> None:
         )
     reports = []
     with scratch(options.dir) as directory:
-        run = Run(directory, options.quick, options.profile)
+        run = Run(directory, options.quick, options.profile, options.against)
         for name in options.only or SUBJECTS:
             subject = SUBJECTS[name]
             about = f"{run.rounds} rounds of {run.seconds:g} s, interleaved"
-            if subject in (queues, flymq, kimberlite, felix, quic, flight, publish, turns, calls, checksums):
+            if hasattr(subject, "about"):
                 about = subject.about(run)
             print(f"\n{name}: {subject.TITLE} ({about})", flush=True)
             report = Report(name, f"{subject.TITLE}; {about}")
@@ -99,6 +103,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--json", metavar="FILE", help="write the results there as well")
     parser.add_argument("--dir", default=ROOT, help="where to put data: on the disk to be measured (%(default)s)")
     parser.add_argument("--profile", action="store_true", help="run brokers under cProfile; the rates are then wrong")
+    parser.add_argument(
+        "--against",
+        metavar="TREE",
+        default="",
+        help="with --only turns: compare with another checkout, or with build/compiled",
+    )
     return parser.parse_args()
 
 

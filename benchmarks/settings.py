@@ -14,11 +14,12 @@ from benchmarks.broker import BrokerProcess, profile_table
 
 @dataclass(slots=True)
 class Run:
-    """One run of the benchmarks. `directory` is on the disk that is measured."""
+    """One run of the benchmarks. `directory` is on the disk that is measured; `against` is a tree to compare with."""
 
     directory: str
     quick: bool = False
     profile: bool = False
+    against: str = ""
     _number: int = field(default=0)
 
     @property

@@ -7,7 +7,7 @@ import gc
 import os
 import random
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import groupby
 from pathlib import Path
 
@@ -31,6 +31,7 @@ TIER_OF_DIRECTORY = {
     "crash": "crash",
     "cli": "process",
     "compatibility": "process",
+    "connection": "process",
     "e2e": "process",
     "fuzz": "process",
     "workers": "process",
@@ -41,7 +42,9 @@ LONGEST = (
     "test_spark_kill.py",
     "test_connect.py",
     "test_docs.py",
-    "test_kill.py",
+    "test_felix_resources.py",
+    "test_schedules.py",
+    "test_rustlog_kill.py",
 )
 
 
@@ -51,6 +54,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="SEED",
         help="shuffle the files, and the tests in each of them; the same seed gives the same order",
     )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """The second process of `make test` begins at the other end, so that in a new clone each compiles a half of the
+    tests, and finds the other half done. The order in which they run does not come from here."""
+    report = yield
+    if isinstance(collector, pytest.Dir) and os.environ.get("PYTEST_XDIST_WORKER") == "gw1":
+        report.result = list(reversed(report.result or []))
+    return report
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -89,16 +104,17 @@ def shares_session(item: pytest.Item) -> bool:
     return "spark" in getattr(item, "fixturenames", ())
 
 
-def _rank(item: pytest.Item) -> tuple[int, int]:
+def _rank(item: pytest.Item) -> tuple[int, int, Path]:
     """What takes longest comes first, so that nobody waits for it alone in the end."""
     name = item.path.name
-    return TIERS.index(tier_of(item)), LONGEST.index(name) if name in LONGEST else len(LONGEST)
+    return TIERS.index(tier_of(item)), LONGEST.index(name) if name in LONGEST else len(LONGEST), item.path
 
 
 def _shuffled(items: list[pytest.Item], seed: str) -> list[pytest.Item]:
     """The tests of a file stay together: they share what it takes long to start."""
     chance = random.Random(seed)
-    files = [list(group) for _, group in groupby(items, key=lambda item: item.path)]
+    by_path = sorted(items, key=lambda item: item.path)
+    files = [list(group) for _, group in groupby(by_path, key=lambda item: item.path)]
     chance.shuffle(files)
     for tests in files:
         if tests[0].get_closest_marker("in_order") is None:

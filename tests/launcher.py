@@ -51,9 +51,11 @@ class BrokerProcess:
     """`penstock serve` on ports that the system chooses, without tables unless they are asked for. Killed, if it is
     still there, at the end of the block."""
 
-    def __init__(self, data_dir: Path, *flags: str, **environment: str) -> None:
+    def __init__(
+        self, data_dir: Path, *flags: str, program: Sequence[str] = tuple(COMMAND), **environment: str
+    ) -> None:
         self.process = subprocess.Popen(
-            [*COMMAND, "serve", "--data-dir", str(data_dir), *flags, *other_doors(flags)],
+            [*program, "serve", "--data-dir", str(data_dir), *flags, *other_doors(flags)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -17,7 +17,7 @@ SOURCE = Path(__file__).parent.parent / "src"
 # What each package may import besides itself and what `SHARED` names. Nothing imports `cli`.
 LAYERS: dict[str, tuple[str, ...]] = {
     "cli": (
-        *("server", "config", "admin", "workers", "transport", "doors", "clients", "conformance"),
+        *("server", "config", "admin", "workers", "transport", "doors", "connection", "clients", "conformance"),
         *("spark", "sql", "flight", "broker", "wire", "log"),
     ),
     "server": ("config", "admin", "workers", "transport", "doors", "broker", "log"),
@@ -26,6 +26,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "workers": ("sql", "flight", "broker", "log"),
     "transport": ("doors", "broker", "log"),
     "doors": ("wire", "broker", "log"),
+    "connection": ("clients", "wire"),
     "conformance": ("clients", "wire"),
     "clients": ("wire",),
     "spark": ("flight", "broker", "log"),
@@ -41,7 +42,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
 SHARED = {
     "transport.quic": ("transport", "clients", "conformance", "server", "config", "cli"),
     "transport.spin_budget": ("transport", "clients"),
-    "retry": ("cli", "workers", "clients", "spark", "flight"),
+    "retry": ("cli", "workers", "connection", "clients", "spark", "flight"),
     "structured_logging": ("cli", "config", "workers"),
 }
 ROOMS = ("wire", "doors", "clients")  # rows of one package for each protocol

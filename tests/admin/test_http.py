@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 from tests.transport.harness import broker_in
 
-from penstock.admin.http import HttpSession, http_door
+from penstock.admin.environment import Environment
+from penstock.admin.http import http_door
 from penstock.broker.broker import Broker
 from penstock.broker.runtime.readiness import Phase
 from penstock.broker.security.access import ANONYMOUS, AccessPolicy
+from penstock.doors.http.session import HttpSession
 from penstock.log.engine import Durability, Health
 
 
@@ -43,7 +45,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 def open_on(broker: Broker) -> tuple[HttpSession, FakeChannel]:
     channel = FakeChannel()
-    session = http_door(Durability.WRITTEN).open(broker, channel, ANONYMOUS)
+    session = http_door(Environment(Durability.WRITTEN)).open(broker, channel, ANONYMOUS)
     assert isinstance(session, HttpSession)
     return session, channel
 
@@ -166,7 +168,7 @@ def test_a_client_that_asks_for_the_end_gets_it(broker: Broker) -> None:
         (get("/health", "X: " + "y" * 30_000), 431),
         (b"GET /" + b"x" * 20_000, 431),
         (get("/health", "Content-Length: 100000", method="POST") + bytes(100_000), 413),
-        (get("/health", "Content-Length: 5", "Expect: 100-continue", method="POST"), 417),
+        (get("/health", "Content-Length: 5", "Expect: 100-continue", method="POST"), 405),
         (get("/health", "Transfer-Encoding: chunked", method="POST") + b"zz\r\n", 400),
     ],
 )
@@ -201,3 +203,42 @@ def test_bad_input_behind_a_head_is_answered_with_its_own_error(broker: Broker) 
     _, _, rest = channel.sent.partition(b"\r\n\r\n")
     assert rest.startswith(b"HTTP/1.1 400 ") and rest.endswith(b"\n")
     assert channel.closed
+
+
+def test_requests_that_came_together_get_the_same_figures_and_later_ones_new_ones(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    text = broker.exposition.text
+
+    def counted() -> str:
+        made.append(text())
+        return made[-1]
+
+    monkeypatch.setattr(broker.exposition, "text", counted)
+    session, channel = open_on(broker)
+    session.receive(get("/metrics", method="HEAD") * 100)
+    assert channel.sent.count(b"HTTP/1.1 200") == 100 and len(made) == 1
+    broker.metrics.internal_errors += 7
+    session.receive(get("/metrics"))
+    assert b"internal_errors_total 7" in channel.sent and len(made) == 2
+
+
+def test_a_client_that_does_not_take_its_replies_is_answered_when_it_does(broker: Broker) -> None:
+    session, channel = open_on(broker)
+    session.receive(get("/health/live"))
+    channel.congested = True
+    session.receive(get("/health/live") * 10)
+    assert channel.sent.count(b"HTTP/1.1 200") == 1, "replies that nobody takes are kept in memory"
+    channel.congested = False
+    session.receive(b"")
+    assert channel.sent.count(b"HTTP/1.1 200") == 11 and not channel.closed
+    session.receive(get("/health/live"))
+    assert channel.sent.count(b"HTTP/1.1 200") == 12, "to take replies is not to hang up"
+    channel.congested = True
+    session.receive(get("/health/live"))
+    session.end_of_input()
+    assert not channel.closed
+    channel.congested = False
+    session.receive(b"")
+    assert channel.sent.count(b"HTTP/1.1 200") == 13 and channel.closed

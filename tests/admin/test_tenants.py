@@ -17,17 +17,17 @@ def test_tenants_are_administered(loop: str, tmp_path: Path) -> None:
     async def scene() -> None:
         async with open_stage(tmp_path) as stage:
             view = {"name": "acme", "label": "Acme", "created": stage.now, "topics": 0}
-            assert await stage.ask("PUT", "/tenants/acme", {"label": "Acme"}) == (200, view)
-            assert await stage.ask("PUT", "/tenants/acme", {}) == (200, view)
-            assert (await stage.ask("PUT", "/tenants/acme", {"label": "Other"}))[0] == 409
-            assert (await stage.ask("PUT", "/tenants/a%2Fb", {}))[0] == 400
-            assert (await stage.ask("PUT", "/tenants/acme", {"lable": "Acme"}))[0] == 400
+            assert await stage.ask("PUT", "/api/v1/tenants/acme", {"label": "Acme"}) == (200, view)
+            assert await stage.ask("PUT", "/api/v1/tenants/acme", {}) == (200, view)
+            assert (await stage.ask("PUT", "/api/v1/tenants/acme", {"label": "Other"}))[0] == 409
+            assert (await stage.ask("PUT", "/api/v1/tenants/a%2Fb", {}))[0] == 400
+            assert (await stage.ask("PUT", "/api/v1/tenants/acme", {"lable": "Acme"}))[0] == 400
             stage.broker.topics.create(ADMINISTRATOR, Scope("acme", "default"), "orders", 1)
-            assert await stage.ask("GET", "/tenants/acme") == (200, view | {"topics": 1})
-            assert await stage.ask("GET", "/tenants") == (200, [view | {"topics": 1}])
-            assert await stage.ask("DELETE", "/tenants/acme") == (200, view | {"topics": 1})
-            assert await stage.ask("GET", "/tenants") == (200, [])
+            assert await stage.ask("GET", "/api/v1/tenants/acme") == (200, view | {"topics": 1})
+            assert await stage.ask("GET", "/api/v1/tenants") == (200, [view | {"topics": 1}])
+            assert await stage.ask("DELETE", "/api/v1/tenants/acme") == (200, view | {"topics": 1})
+            assert await stage.ask("GET", "/api/v1/tenants") == (200, [])
             for method in ("GET", "DELETE"):
-                assert (await stage.ask(method, "/tenants/acme"))[0] == 404
+                assert (await stage.ask(method, "/api/v1/tenants/acme"))[0] == 404
 
     run(loop, scene)

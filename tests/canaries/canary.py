@@ -34,6 +34,9 @@ KINDS: Final = frozenset(
         "schema not enforced",
         "wrong moment",
         "another's data",
+        "one client holds up others",
+        "one tenant takes all",
+        "reply claims too much",
     }
 )
 """The kinds of bugs, of each of which there is one or more."""

@@ -9,13 +9,14 @@ from contextlib import suppress
 from datetime import date
 from typing import Final
 
-from tests.canaries import broker_canaries, door_canaries, log_canaries
+from tests.canaries import broker_canaries, door_canaries, log_canaries, safety_canaries
 from tests.canaries.canary import ROOT, Canary
 
 CANARIES: Final[Sequence[Canary]] = (
     *log_canaries.CANARIES,
     *broker_canaries.CANARIES,
     *door_canaries.CANARIES,
+    *safety_canaries.CANARIES,
 )
 
 

@@ -50,7 +50,7 @@ CANARIES: Final = (
         "access check skipped",
         "Kimberlite's ReadEvents is for who may find the stream, if only to write or describe it",
         "broker/fetch/fetch_service.py",
-        "        self._access.require(identity, Permission.READ, scope, topic.name)\n",
+        "        self._access.require(identity, READ, scope, topic.name)\n",
         "",
         (
             "tests/doors/kimberlite/test_permissions.py::test_a_request_is_denied_without_its_permission",

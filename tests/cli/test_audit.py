@@ -38,7 +38,7 @@ def rows_when(count: int, data_dir: Path, *arguments: str) -> list[list[str]]:
 
 
 def documents(data_dir: Path, *arguments: str) -> list[dict[str, Any]]:
-    done = audit(data_dir, "--json", *arguments, **SECURITY)
+    done = audit(data_dir, "--output", "jsonl", *arguments, **SECURITY)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -78,8 +78,8 @@ def test_it_is_searched_and_handed_out(tmp_path: Path, running: bool) -> None:
     def check() -> None:
         assert [event["type"] for event in documents(tmp_path)] == ["key.revoke", "key.add", "key.add"]
         assert [event["resource"] for event in documents(tmp_path, "--type", "key.add")] == ["key:2", "key:1"]
-        assert len(documents(tmp_path, "--type", "key", "--since", "1h", "--user", "admin@socket")) == 3
-        assert documents(tmp_path, "--since", "0s") == documents(tmp_path, "--user", "bob") == []
+        assert len(documents(tmp_path, "--type", "key", "--since", "1h", "--actor", "admin@socket")) == 3
+        assert documents(tmp_path, "--since", "0s") == documents(tmp_path, "--actor", "bob") == []
         assert documents(tmp_path, "--result", "denied") == documents(tmp_path, "--tenant", "acme") == []
         assert len(documents(tmp_path, "--search", "KEY:1")) == len(documents(tmp_path, "--resource", "key:1")) == 2
         done = audit(tmp_path, "--limit", "2")
@@ -136,7 +136,7 @@ def test_mistakes_are_told_in_a_line(tmp_path: Path) -> None:
         (("--result", "good"), 2, "--result good"),
         (("--limit", "0"), 2, "--limit"),
         (("--limit", "1001"), 2, "--limit"),
-        (("--json", "--csv"), 2, "choose one"),
+        (("--output", "xml"), 2, "--output"),
     )
     for arguments, code, said in mistakes:
         done = audit(tmp_path, *arguments)

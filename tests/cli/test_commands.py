@@ -44,30 +44,19 @@ def test_config_prints_every_value_with_its_origin(tmp_path: Path) -> None:
     assert tomllib.loads(done.stdout)["limits"]["connections"] == 5
 
 
-def test_a_tour_topics_records_and_where_they_are(server: str) -> None:
-    assert penstock("topic", "create", "tour", "--partitions", "2", "--server", server).returncode == 0
-    assert "tour\t2\n" in penstock("topic", "list", PENSTOCK_SERVER=server).stdout
-    done = penstock("produce", "tour", "hello", "wörld", "--server", server)
-    assert done.stdout == "tour/0: offsets 0 to 1\n"
-    lines = "".join(f"line {number}\n" for number in range(1500))
-    done = penstock("produce", "tour", "--partition", "1", "--server", server, stdin=lines)
-    assert done.stdout == "tour/1: offsets 0 to 999\ntour/1: offsets 1000 to 1499\n"
-    assert penstock("fetch", "tour", "--server", server).stdout == "0\thello\n1\twörld\n"
-    arguments = ("fetch", "tour", "--partition", "1", "--no-offsets", "--max-bytes", "5000", "--server", server)
-    assert penstock(*arguments).stdout == lines
-    assert penstock("fetch", "tour", "--offset", "1", "--server", server).stdout == "1\twörld\n"
-    assert "1\t0\t1500\t" in penstock("topic", "describe", "tour", "--server", server).stdout
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("fetch", "nowhere"), 1, "penstock: Topic 'nowhere' not found"),
-        (("topic", "describe", "nowhere"), 1, "penstock: Topic 'nowhere' not found"),
-        (("produce", "nowhere", "x"), 1, "penstock: Topic 'nowhere' not found"),
-        (("topic", "create", "bad name"), 1, "penstock: "),
+        (
+            ("consume", "nowhere"),
+            1,
+            "penstock: there is no topic 'nowhere'. Create it with `penstock topic create nowhere`",
+        ),
+        (("topic", "describe", "nowhere"), 1, "penstock: there is no topic 'nowhere'"),
+        (("produce", "nowhere", "x"), 1, "penstock: there is no topic 'nowhere'"),
+        (("topic", "create", "a//b"), 1, "penstock: "),
         (("topic", "create", "t", "--partitions", "0"), 2, "--partitions"),
-        (("fetch",), 2, "TOPIC"),
+        (("consume",), 2, "TOPIC"),
         (("nonsense",), 2, "nonsense"),
     ],
 )

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -83,7 +84,7 @@ def test_without_java_the_broker_starts_and_says_that_the_pipeline_does_not(tmp_
         up.wait_for("runs all of it", 60)
         assert "pipeline    not started: Spark needs Java 17 or newer" in up.said
         assert "openjdk-17-jre-headless" in up.said
-        assert "fetch orders" in up.said and "Try:" in up.said
+        assert "consume orders" in up.said and "Try:" in up.said
         with Client(*up.endpoint("rustlog")) as client:
             deadline = time.monotonic() + 30
             while not all(client.describe_partition(topic, 0).high_watermark for topic in ("orders", "page_views")):
@@ -92,6 +93,24 @@ def test_without_java_the_broker_starts_and_says_that_the_pipeline_does_not(tmp_
         assert up.stop() == 0
     assert "stopped cleanly" in up.said
     assert not any(str(tmp_path) in command for command in _commands())
+
+
+def test_ports_that_are_taken_are_all_told_and_how_make_is_given_a_flag(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
+        addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in (one, two)]
+        flags = ["--listen", f"rustlog={addresses[0]}", "--listen", f"http={addresses[1]}"]
+        for make, told in (({"MAKELEVEL": "1"}, True), ({}, False)):
+            done = subprocess.run(
+                [*COMMAND, "up", "--data-dir", str(tmp_path / "data"), *flags, *other_doors(flags)],
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=60,
+                env={name: text for name, text in WITHOUT_SETTINGS.items() if name != "MAKELEVEL"} | make,
+            )
+            assert done.returncode == 1
+            assert all(f"{address} is taken" in done.stderr for address in addresses)
+            assert ('make up UP="--listen' in done.stderr) is told
 
 
 def test_with_security_on_it_says_what_is_not_started_and_how_to_get_in(tmp_path: Path) -> None:

@@ -50,8 +50,20 @@ def tour(data: Path) -> None:
     assert table(data, "roles", "list")["team"] == ["read,write", "custom", "ours"]
     assert table(data, "roles", "list")["guest"][:2] == ["", "built-in"]
 
-    ok(data, "acl", "set", "orders", "--user", "bob", "--user", "key:3", "--role", "team", "--restrict")
-    ok(data, "acl", "set", "a/b [c]*", "--role", "guest")
+    ok(
+        data,
+        "acl",
+        "set",
+        "orders",
+        "--allow-user",
+        "bob",
+        "--allow-user",
+        "key:3",
+        "--allow-role",
+        "team",
+        "--restrict",
+    )
+    ok(data, "acl", "set", "a/b [c]*", "--allow-role", "guest")
     assert table(data, "acl", "list") == {
         "a/b [c]*": ["adds", "", "guest"],
         "orders": ["restricts", "bob,key:3", "team"],
@@ -191,7 +203,7 @@ def test_mistakes_are_told_in_a_line(tmp_path: Path, running: bool) -> None:
         (("roles", "set", "x", "--allow", "fly"), 1, "no permission 'fly'"),
         (("roles", "remove", "x"), 1, "Role 'x' not found"),
         (("roles", "remove", "team"), 1, "still held by user 'bob'"),
-        (("acl", "set", "t", "--role", "king"), 1, "Role 'king' not found"),
+        (("acl", "set", "t", "--allow-role", "king"), 1, "Role 'king' not found"),
         (("acl", "set", "__audit"), 1, "the broker's own"),
         (("acl", "set", "a//b"), 1, "Topic name"),
         (("acl", "set", "t", "--namespace", "*"), 1, "Namespace name"),

@@ -25,7 +25,7 @@ def test_by_default_the_built_doors_are_open_and_the_others_are_said_to_be_close
         "127.0.0.1:9092": ("rustlog",),
         "127.0.0.1:8080": ("http",),
     }
-    assert set(plan.closed) == {"blipmq", "flymq", "kimberlite", "felix", "flight"}
+    assert set(plan.closed) == {"blipmq", "flymq", "kimberlite", "felix", "flight", "flymq_admin"}
     assert set(plan.closed.values()) == {"closed (not built yet)"}
 
 

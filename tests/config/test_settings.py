@@ -187,7 +187,7 @@ def test_the_effective_configuration_is_printed_as_a_file_that_means_the_same(tm
 
 def test_every_flag_names_a_key() -> None:
     assert set(FLAG_OF) <= set(keys())
-    assert DOOR_NAMES == ("rustlog", "blipmq", "flymq", "kimberlite", "felix", "http", "flight")
+    assert DOOR_NAMES == ("rustlog", "blipmq", "flymq", "kimberlite", "felix", "http", "flight", "flymq_admin")
 
 
 @pytest.mark.parametrize(

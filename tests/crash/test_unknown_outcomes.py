@@ -183,24 +183,25 @@ def by_administration(broker: RestartableBroker) -> Iterator[tuple[Write, Read]]
     def ask(method: str, path: str, body: object = None) -> tuple[int, str]:
         connection = AdminConnection(f"{broker.data_dir}/admin.sock")
         try:
-            connection.request(method, path, None if body is None else json.dumps(body))
+            kind = {"Content-Type": "application/json"}
+            connection.request(method, path, None if body is None else json.dumps(body), kind)
             reply = connection.getresponse()
             return reply.status, reply.read().decode()
         finally:
             connection.close()
 
     def write(text: str) -> None:
-        status, said = ask("PUT", f"/tenants/{text}", {})
+        status, said = ask("PUT", f"/api/v1/tenants/{text}", {})
         if status == 500:
             raise Unknown(said)
         if status != 200:
             raise Refused(f"{status}: {said}")
 
     def read() -> list[str]:
-        status, said = ask("GET", "/tenants")
+        status, said = ask("GET", "/api/v1/tenants?limit=1000")
         assert status == 200, said
         found: Any = json.loads(said)
-        return [name for tenant in found if (name := tenant["name"]).startswith("t-")]
+        return [name for tenant in found["items"] if (name := tenant["name"]).startswith("t-")]
 
     yield write, read
 

@@ -17,7 +17,6 @@ from tests.doors.flymq.peer import Peer as FlyMqPeer
 from tests.doors.kimberlite.peer import Peer as KimberlitePeer
 from tests.doors.rustlog.peer import Peer as RustLogPeer
 
-from penstock.admin.http import HttpReply, HttpSession, PendingHttpReply
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.queues.queues import Queues
 from penstock.broker.runtime.executor import Deferred
@@ -27,12 +26,15 @@ from penstock.doors.felix.subscriptions import Reset
 from penstock.doors.flymq import errors as flymq_errors
 from penstock.doors.flymq.handlers.fetch import FlyMqFetch
 from penstock.doors.flymq.request_context import FlyMqSettings
+from penstock.doors.http.replies import HttpReply, PendingHttpReply
+from penstock.doors.http.request import Call, RequestHead
+from penstock.doors.http.session import HttpSession
 from penstock.doors.kimberlite import subscriptions as kimberlite_subscriptions
 from penstock.doors.kimberlite.handlers.fetch import KimberliteFetch
 from penstock.doors.kimberlite.request_context import KimberliteSettings
 from penstock.doors.rustlog.handlers.fetch import RustLogFetch
 from penstock.log import errors as log_errors
-from penstock.log.engine import CommitGroup, Durability
+from penstock.log.engine import CommitGroup
 from penstock.log.reading import DiskPlan
 from penstock.wire.blipmq import codec as blipmq
 from penstock.wire.felix.codec.dialects import Document, Original
@@ -97,7 +99,7 @@ def told_once(caplog: pytest.LogCaptureFixture, scene: Scene) -> Iterator[None]:
     traces = [record.exc_info for record in caplog.get_records("call") if record.exc_info]
     assert [trace[0] for trace in traces] == [PlantedError]
     assert scene.fixture.broker.metrics.internal_errors == 1
-    assert "internal_errors_total 1.0" in scene.fixture.broker.metrics.text()
+    assert "internal_errors_total 1.0" in scene.fixture.broker.exposition.text()
     ping = RustLogPeer(scene.fixture)
     assert not isinstance(ping.ask(rm.Ping()), rm.Error)
 
@@ -323,10 +325,12 @@ def test_an_event_stream(scene: Scene, monkeypatch: pytest.MonkeyPatch, when: st
 class HttpPeer(Channel):
     def __init__(self, scene: Scene, outcome: Any) -> None:
         super().__init__()
-        self.session = HttpSession(
-            scene.fixture.broker, self, ANONYMOUS, Durability.SYNCED, lambda _method, _path, _body: outcome
-        )
+        self.outcome = outcome
+        self.session = HttpSession(scene.fixture.broker, self, ANONYMOUS, self)
         self.session.receive(b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n")
+
+    def open(self, _head: RequestHead) -> Call:
+        return Call(100, lambda _body: self.outcome)
 
 
 def test_http_after_work_off_the_loop(scene: Scene) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from tests.broker.broker_fixture import BrokerFixture
 from tests.doors.blipmq.peer import HELLO
@@ -16,6 +18,7 @@ from penstock.broker.limits import Limits
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, AccessPolicy, Grant, Permission
 from penstock.broker.security.key import KeyTerms
+from penstock.doors.login_allowance import LOGINS
 from penstock.wire.blipmq import codec
 from penstock.wire.flymq import messages as flymq
 from penstock.wire.flymq.codec import requests
@@ -23,6 +26,7 @@ from penstock.wire.kimberlite import messages as m
 from penstock.wire.rustlog import messages as rustlog
 
 REQUESTS = Limits().login_requests
+WRONG = "a-token-that-nobody-has-made-0123456789"
 
 
 def secured(*grants: Grant) -> BrokerFixture:
@@ -100,3 +104,54 @@ def test_rustlog_has_no_login_and_is_only_served_more_slowly(grants: tuple[Grant
     peer = RustLogPeer(secured(*grants))
     assert peer.ask_all(*[rustlog.Ping()] * (10 * REQUESTS)) == [rustlog.Pong()] * (10 * REQUESTS)
     assert not peer.closed
+
+
+# -- logins in vain: to check a secret takes longer than anything else that a stranger may ask
+
+
+def flymq_logins(fixture: BrokerFixture) -> tuple[int, bool]:
+    peer = FlyMqPeer(fixture)
+    for _ in range(3 * LOGINS):
+        if not peer.closed:
+            peer.feed(flymq.Authenticate("alice", "wrong"))
+            fixture.commit()
+    return len(peer.frames()), peer.closed
+
+
+def blipmq_logins(fixture: BrokerFixture) -> tuple[int, bool]:
+    peer = BlipMqPeer(fixture, version=0)
+    replies = peer.ask(HELLO, *[codec.encode_auth(number, WRONG) for number in range(2, 3 * LOGINS)])
+    return len(replies) - 1, peer.closed  # the first is for HELLO
+
+
+def kimberlite_logins(fixture: BrokerFixture) -> tuple[int, bool]:
+    peer = KimberlitePeer(fixture, greets=False)
+    return len(peer.all(*[m.Handshake(peer.wire.version, WRONG)] * (3 * LOGINS))), peer.closed
+
+
+def felix_logins(fixture: BrokerFixture) -> tuple[int, bool]:
+    peer, asked = FelixPeer(fixture), 0
+    for _ in range(3 * LOGINS):
+        if not peer.line.dead:
+            peer.stream().send_all(frame({"type": "auth", "tenant_id": "t1", "token": WRONG, "client_flags": 0}))
+            asked += 1
+    return asked, peer.line.dead
+
+
+@pytest.mark.parametrize("grants", [(), (Grant("anonymous", frozenset({Permission.READ})),)])
+@pytest.mark.parametrize("door", [flymq_logins, blipmq_logins, kimberlite_logins, felix_logins])
+def test_a_connection_that_logs_in_again_and_again_in_vain_is_closed(
+    door: Callable[[BrokerFixture], tuple[int, bool]], grants: tuple[Grant, ...]
+) -> None:
+    answered, closed = door(secured(*grants))
+    assert closed and answered <= LOGINS + 1
+
+
+def test_mistakes_before_a_login_are_forgotten() -> None:
+    fixture = secured()
+    new, _ = fixture.broker.keys.add(ADMINISTRATOR, KeyTerms("k", DEFAULT_SCOPE.tenant, [Permission.READ]))
+    fixture.commit()
+    peer = BlipMqPeer(fixture, version=0)
+    wrong = [codec.encode_auth(number, WRONG) for number in range(2, 5)]
+    replies = peer.ask(HELLO, *wrong, codec.encode_auth(9, new.secret), *[codec.encode_ping(10)] * (2 * REQUESTS))
+    assert len(replies) == 5 + 2 * REQUESTS and not peer.closed

@@ -16,8 +16,10 @@ from tests.doors.felix.peer import Peer as FelixPeer
 from tests.doors.kimberlite.peer import Peer as KimberlitePeer
 from tests.doors.rustlog.peer import Peer as RustLogPeer
 
+from penstock.broker.names import Scope
 from penstock.broker.runtime.executor import ThreadExecutor
-from penstock.broker.runtime.turns import MAX_PER_TURN
+from penstock.broker.runtime.turns import MAX_PER_TURN, TURN
+from penstock.broker.security.access import ADMINISTRATOR
 from penstock.wire.blipmq import codec
 from penstock.wire.kimberlite import messages as m
 from penstock.wire.rustlog import messages as rustlog
@@ -139,3 +141,70 @@ def test_every_door_gives_others_a_turn_after_so_many_requests(
         if calls:
             calls.pop()[1]()
     assert calls == []
+
+
+# -- pushes
+
+
+class Somebody:
+    """Who has used a turn up."""
+
+    def describe_work(self) -> dict[str, str]:
+        return {}
+
+
+def felix_subscriber(fixture: BrokerFixture) -> tuple[Scope, Callable[[], int]]:
+    peer = FelixPeer(fixture)
+    peer.stream().all({"type": "subscribe", **NAMES})
+    (events,) = peer.line.opened
+    return Scope(NAMES["tenant_id"], "default"), lambda: len(events.sent)
+
+
+def kimberlite_subscriber(fixture: BrokerFixture) -> tuple[Scope, Callable[[], int]]:
+    peer = KimberlitePeer(fixture)
+    peer.ask(m.Subscribe(peer.create("orders"), 0, 1_000_000, None))
+    return Scope(str(peer.tenant), "default"), lambda: len(peer.sent)
+
+
+def with_topic() -> tuple[BrokerFixture, list[Any]]:
+    """A broker with a topic, and what its loop is to call."""
+    calls: list[Any] = []
+    fixture = BrokerFixture(scheduler=LaterScheduler(calls))
+    fixture.broker.topics.create(ADMINISTRATOR, Scope(NAMES["tenant_id"], "default"), "orders", 1)
+    fixture.commit()
+    return fixture, calls
+
+
+SUBSCRIBERS = pytest.mark.parametrize("subscriber", [felix_subscriber, kimberlite_subscriber])
+Subscriber = Callable[[BrokerFixture], tuple[Scope, Callable[[], int]]]
+
+
+@SUBSCRIBERS
+def test_pushes_wait_for_a_turn_that_is_not_used_up(subscriber: Subscriber) -> None:
+    fixture, calls = with_topic()
+    scope, sent = subscriber(fixture)
+    before = sent()
+    fixture.broker.turns.charge(TURN, Somebody())
+    fixture.broker.produce.append(ADMINISTRATOR, scope, "orders", 0, [b"x"])
+    fixture.commit()
+    assert sent() == before, "it has pushed although the turn is over"
+    while calls:
+        calls.pop(0)[1]()
+    assert sent() > before
+
+
+@SUBSCRIBERS
+def test_pushes_use_up_the_turn_of_all(subscriber: Subscriber) -> None:
+    fixture, _ = with_topic()
+    scope, _ = subscriber(fixture)
+    turns, at = fixture.broker.turns, 0
+
+    def timer() -> int:
+        nonlocal at
+        at += TURN
+        return at
+
+    turns.timer = timer
+    fixture.broker.produce.append(ADMINISTRATOR, scope, "orders", 0, [b"x"])
+    fixture.commit()
+    assert turns.exhausted, "the time that a push took was charged to nobody"

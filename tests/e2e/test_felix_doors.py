@@ -134,7 +134,7 @@ def _by_offsets(doors: Doors, place: Place, events: Events) -> list[tuple[int, b
 
 def _by_command(doors: Doors, place: Place, events: Events) -> None:
     if all(value.isalnum() and len(value) < 100 for _, value in events):
-        command = ("fetch", place.topic, "--partition", str(place.partition))
+        command = ("consume", place.topic, "--partition", str(place.partition), "--format", "%o\t%v\\n")
         done = penstock(*command, PENSTOCK_SERVER=doors.broker.address("rustlog"))
         assert done.stdout == "".join(f"{offset}\t{value.decode()}\n" for offset, value in events)
 

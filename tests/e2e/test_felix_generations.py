@@ -727,6 +727,9 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
                 acknowledged += 1
                 if acknowledged == 30:
                     process.signal(signal.SIGKILL)
+                    process.process.wait()
+                    link.quic.send_ping(0)  # all may be sent already: only who sends learns that nobody is there
+                    link.transmit()
 
     async def read_again(process: BrokerProcess) -> None:
         async with connect(process.endpoint("felix"), certificate=str(pinned)) as link:

@@ -47,6 +47,17 @@ def test_a_query_is_served_as_soon_as_the_first_port_takes_connections(tmp_path:
             socket.create_connection(broker.endpoint(door), 10).close()
 
 
+def test_sql_may_be_loaded_before_the_first_port_takes_connections(tmp_path: Path) -> None:
+    rustlog = steady_port()
+    flags = ("--listen", f"rustlog=127.0.0.1:{rustlog}")
+    with BrokerProcess(tmp_path, *flags, PENSTOCK_SQL__START="broker") as broker:
+        first_connection(("127.0.0.1", rustlog))
+        (sql,) = workers(broker.process.pid, "penstock.workers.sql.main")
+        loaded = Path(f"/proc/{sql}/maps").read_text()
+        assert "duckdb" in loaded and "deltalake" in loaded
+        broker.ready()
+
+
 def test_a_query_waits_for_a_process_that_was_killed_and_is_started_again(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as broker:
         address = broker.ready().address("kimberlite")

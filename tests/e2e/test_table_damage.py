@@ -53,7 +53,7 @@ def flip(path: Path) -> None:
 
 def metric(broker: BrokerProcess, name: str) -> float:
     with urllib.request.urlopen(f"http://{broker.address('http')}/metrics") as answer:
-        found = re.search(rf"^{name}(?:_total)? (\S+)$", answer.read().decode(), re.M)
+        found = re.search(rf"^penstock_{name}(?:_total)? (\S+)$", answer.read().decode(), re.M)
     assert found is not None, name
     return float(found[1])
 
@@ -110,6 +110,35 @@ def test_damage_is_told_through_every_door_and_nothing_else_is_lost(tmp_path: Pa
     path.write_bytes(whole)
     done = penstock("table", "verify", "--data-dir", str(tmp_path))
     assert done.returncode == 0, done.stdout
+
+
+def test_a_running_broker_repairs_what_the_journal_has_and_serves_meanwhile(tmp_path: Path) -> None:
+    """A topic that has no table keeps the segments, so that all records of the other one are still there."""
+    slow = SMALL | {"PENSTOCK_TABLES__CARE_SECONDS": "3600"}
+    with BrokerProcess(tmp_path, **slow) as broker:
+        broker.ready()
+        with RustLog(*broker.endpoint("rustlog")) as client:
+            for name in ("kept", "orders"):
+                client.create_topic(name, 1)
+            switched = penstock("topic", "set", "kept", "--table", "off", "--data-dir", str(tmp_path))
+            assert switched.returncode == 0, switched.stderr
+            for first in range(0, 300, 20):
+                client.produce("kept", 0, [b"x" * 100])
+                client.produce("orders", 0, [b"%06d" % number + b"." * 800 for number in range(first, first + 20)])
+            until(lambda: len(list((tmp_path / "tables").rglob("*.parquet"))) >= 3)
+            path = first_file(tmp_path)
+            flip(path)
+            done = penstock("table", "verify", "--data-dir", str(tmp_path))
+            assert done.returncode == 1 and str(path.name) in done.stdout
+            done = penstock("table", "repair", "--yes", "--data-dir", str(tmp_path))
+            assert done.returncode == 0, done.stdout + done.stderr
+            assert "rebuilt: partition 0, offsets 0 to" in done.stdout and "sound" in done.stdout
+            assert not path.exists() and health(broker)["tables"] == "ok"
+            assert penstock("table", "verify", "--data-dir", str(tmp_path)).returncode == 0
+            done = penstock("table", "repair", "--yes", "--data-dir", str(tmp_path))
+            assert done.returncode == 0 and "nothing to repair" in done.stdout
+            assert client.fetch("orders", 0, 0).records[0].payload.startswith(b"000000")
+            assert client.produce("orders", 0, [b"next"]).base_offset == 300
 
 
 def directory_log(folder: Path) -> Log:

@@ -145,8 +145,8 @@ def test_after_a_start_the_first_read_of_a_table_finds_everything_loaded(tmp_pat
         handed_over(tmp_path)
     with running(tmp_path, PENSTOCK_SQL__START="connection") as broker:
         pid = broker.process.pid
-        until(lambda: "deltalake" in libraries(pid))
-        until(lambda: any("deltalake" in libraries(one) for one in workers(pid, "penstock.workers.sql.main")))
+        (sql,) = workers(pid, "penstock.workers.sql.main")
+        assert "deltalake" in libraries(pid) and "deltalake" in libraries(sql) and "duckdb" in libraries(sql)
         with RustLog(*broker.endpoint("rustlog")) as client:
             assert client.fetch("filler", 0, 0).records[0].payload.startswith(b"000000")
         assert "pandas" not in libraries(pid)  # Arrow loads it wherever it is installed, and that takes a second

@@ -1,15 +1,16 @@
 """Bursts that cost a broker much and their sender little, and how long they make another client wait.
 
-Each burst is a few hundred KB, sent at once by somebody who has not logged in, or whose key allows next to nothing;
-everybody else is a client that pings without a pause. How long a ping waits is told in processor time of the broker, so
-that it does not depend on who else uses the machine. `python -m tests.fuzz.bursts` prints the table of
-`docs/security.md`.
+Each burst is sent at once by somebody who has not logged in, or whose key allows next to nothing; a flood is many of
+them, by everybody, for some seconds. Everybody else is a client that pings without a pause. How long a ping waits is
+told in processor time of the broker, so that it does not depend on who else uses the machine.
+`python -m tests.fuzz.bursts` prints the table of `docs/security.md`; `BURST_BYTES` is the size of most bursts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gzip
+import os
 import selectors
 import socket
 import struct
@@ -35,7 +36,7 @@ from penstock.wire.flymq.opcodes import COMPRESSION_GZIP, FLAG_BINARY, MAX_PAYLO
 from penstock.wire.kimberlite import messages as k
 
 LIMIT: Final = 0.050  # s of the broker's processor time that a ping may wait
-SIZE: Final = 300_000  # bytes of most bursts
+SIZE: Final = int(os.environ.get("BURST_BYTES", "300000"))  # of most bursts
 DEADLINE: Final = 60.0  # s; only to turn a hang into a failure
 KEY: Final = "low-key-of-the-bursts-0123456789"
 PASSWORD: Final = "low"
@@ -221,6 +222,7 @@ OPEN: Final = [  # with security off: what one client that may everything can do
     tcp("rustlog", ANYBODY, "1000 records each, JSON", many(frame(JSON_PRODUCE))),
     tcp("rustlog", ANYBODY, "unknown topics", many(frame(json_request("DescribeTopic", topic="t")))),
     tcp("http", ANYBODY, "GET /metrics", many(get("/metrics"), 10_000)),
+    tcp("http", ANYBODY, "64 KiB of HEAD /metrics", many(get("/metrics").replace(b"GET", b"HEAD"), 64 << 10)),
     tcp("flymq", ANYBODY, "WHOAMI", many(flymq(Op.WHOAMI, b""))),
     tcp("flymq", ANYBODY, "8 gzip frames of 32 MiB", BOMB * 8),
     tcp("blipmq", ANYBODY, "16 connections of pings", BLIPMQ_LOGIN[1], many(blipmq.encode_ping(9)), connections=16),
@@ -283,6 +285,43 @@ FELIX: Final = [
 ]
 
 BURSTS: Final = [*STRANGERS, *LOW_KEYS, *FELIX, *OPEN]
+
+
+# -- by everybody, again and again
+
+FLOOD_SECONDS: Final = 5.0
+FLOOD_ROUNDS: Final = 3
+_CONNECTIONS: Final = 8  # of each kind
+_FLOODERS: Final = [
+    stream("flymq", many(flymq(Op.WHOAMI, b"")), connections=_CONNECTIONS),
+    stream("flymq", BOMB * 8, connections=_CONNECTIONS),
+    stream("http", many(get("/metrics"), 50_000), connections=_CONNECTIONS),
+    stream("rustlog", many(frame(BINARY_PING), 200_000), connections=_CONNECTIONS),
+    stream("blipmq", blipmq.encode_hello(1, 1), many(blipmq.encode_auth(2, "x")), connections=_CONNECTIONS),
+    stream("kimberlite", _kimberlite("5b", k.Handshake(5, "x")), connections=_CONNECTIONS),
+    on_streams(_WRONG, 50),
+]
+
+
+def flood(seconds: float) -> Burst:
+    """At every door at once, each again as soon as the broker is done with it."""
+
+    def attack(broker: BrokerProcess) -> None:
+        end = time.monotonic() + seconds
+
+        def again(one: Attack) -> None:
+            one(broker)
+            while time.monotonic() < end:
+                with suppress(OSError):
+                    one(broker)
+
+        threads = [threading.Thread(target=again, args=(one,)) for one in _FLOODERS]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    return Burst(f"a flood of {seconds:g} s", "all doors", NOBODY, attack)
 
 
 # -- who measures
@@ -367,11 +406,16 @@ def main(arguments: Sequence[str]) -> None:
         print("| Door | Who | Burst | Longest wait of a ping | Processor time in all |\n|---|---|---|---|---|")
         for burst in BURSTS:
             if not arguments or any(text in f"{burst.door} {burst.name} {burst.who}" for text in arguments):
-                best = min(waits(found[burst.secured], burst.attack) for _ in range(2))
-                spent = f"{best.spent * 1000:.0f} ms"
-                print(
-                    f"| {burst.door} | {burst.who} | {burst.name} | {best.worst * 1000:.1f} ms | {spent} |", flush=True
-                )
+                _print_row(burst, min(waits(found[burst.secured], burst.attack) for _ in range(2)))
+        burst = flood(FLOOD_SECONDS)
+        for number in range(FLOOD_ROUNDS if not arguments or "flood" in arguments else 0):
+            found_now = waits(found[burst.secured], burst.attack)
+            _print_row(burst._replace(name=f"{burst.name}, round {number + 1}, {found_now.pings} pings"), found_now)
+
+
+def _print_row(burst: Burst, wait: Wait) -> None:
+    columns = burst.door, burst.who, burst.name, f"{wait.worst * 1000:.1f} ms", f"{wait.spent * 1000:.0f} ms"
+    print(f"| {' | '.join(columns)} |", flush=True)
 
 
 if __name__ == "__main__":

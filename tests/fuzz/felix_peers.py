@@ -47,7 +47,7 @@ async def until(holds: Callable[[], object], what: str) -> None:
 
 def gauges(broker: BrokerProcess) -> dict[str, float]:
     with urllib.request.urlopen(f"http://{broker.address('http')}/metrics", timeout=DEADLINE) as answer:
-        lines = [line.split() for line in answer.read().decode().splitlines()]
+        lines = [line.removeprefix("penstock_").split() for line in answer.read().decode().splitlines()]
     return {name: float(value) for name, value in (line for line in lines if len(line) == 2) if name in GAUGES}
 
 

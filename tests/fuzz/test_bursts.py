@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 
 import pytest
 from tests.fuzz import bursts
 from tests.fuzz.bursts import BURSTS, LIMIT, Attack, Burst, Wait, waits
-from tests.fuzz.wire import BINARY_PING, frame
 from tests.launcher import BrokerProcess
-
-from penstock.wire.flymq.frames import frame as flymq
-from penstock.wire.flymq.opcodes import Op
 
 ATTEMPTS = 3  # the worst ping may have been answered long before this process was allowed to notice
 
@@ -44,20 +39,6 @@ def test_pings_of_others_hardly_wait(brokers: dict[bool, BrokerProcess], burst: 
 
 
 def test_a_flood_by_everybody_at_once(brokers: dict[bool, BrokerProcess]) -> None:
-    """At several doors, on many connections, again and again."""
-    attacks = [
-        bursts.stream("flymq", bursts.many(flymq(Op.WHOAMI, b"")), connections=8),
-        bursts.stream("flymq", bursts.BOMB * 8, connections=8),
-        bursts.stream("http", bursts.many(bursts.get("/metrics"), 50_000), connections=8),
-        bursts.stream("rustlog", bursts.many(frame(BINARY_PING), 200_000), connections=8),
-    ]
-
-    def flood(broker: BrokerProcess) -> None:
-        threads = [threading.Thread(target=attack, args=(broker,)) for attack in attacks]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    found = least(brokers[True], flood)
+    """At every door, on many connections, again and again."""
+    found = least(brokers[True], bursts.flood(1.0).attack)
     assert found.worst <= LIMIT, f"a ping waited for {found.worst * 1000:.0f} ms of processor time"

@@ -89,8 +89,9 @@ class FlyWire(Wire):
 REQUESTS = [(exchange.opcode, exchange.request_payload) for exchange in EXCHANGES]
 REQUESTS += [(form.opcode, form.request_payload) for form in FORMS]
 
-# What has another answer each time, or takes long: ids of transactions, passwords, and what was compiled.
-UNSTEADY = {0x10, 0x40, *range(0x70, 0x80)}
+# What has another answer each time, or takes long: ids of transactions, passwords, what was compiled, and fetches that
+# wait for records, for no time passes here.
+UNSTEADY = {0x0E, 0x10, 0x40, *range(0x70, 0x80)}
 STEADY = [request for request in REQUESTS if request[0] not in UNSTEADY]
 
 EXAMPLES = examples(80)

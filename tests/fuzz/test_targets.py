@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from tests.effort import scaled
 from tests.fuzz import campaign
 from tests.fuzz.findings import REGRESSIONS, Findings, regressions, way_to_fail
 from tests.fuzz.mutation import mutations
@@ -58,7 +59,7 @@ def test_every_regression_belongs_to_a_target() -> None:
 def test_random_inputs(name: str, tmp_path: Path) -> None:
     target = TARGETS[name]
     inputs = mutations(list(target.corpus()), seeded(name), target.max_len)
-    assert findings_of(target, islice(inputs, target.quick), tmp_path) == ""
+    assert findings_of(target, islice(inputs, scaled(target.quick)), tmp_path) == ""
 
 
 def most_taken(target: Target) -> int:

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.effort import scaled
 
 from penstock.log import columns as columns_module
 from penstock.log.arrow import (
@@ -56,7 +57,8 @@ def stored(rows: list[Row], base: int = 0, position: int = 100, stamp: int = 1_0
 
 
 def whole(batch: Batch) -> RecordSlice:
-    return RecordSlice(batch, 0, batch.count)
+    """All of a batch, which is the last of its commit group."""
+    return RecordSlice(batch, 0, batch.count, batch.position + batch.count)
 
 
 def rows_of(batch: pa.RecordBatch) -> list[Row]:
@@ -81,7 +83,7 @@ def numbers(batch: pa.RecordBatch, name: str) -> list[int]:
 
 
 @given(batches, st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(150), deadline=None)
 def test_records_come_out_as_they_went_in(groups: list[list[Row]], data: st.DataObject) -> None:
     slices, everything = spread(groups)
     cut = data.draw(st.integers(0, len(groups[0]) - 1))  # a reader may begin within a batch
@@ -92,28 +94,30 @@ def test_records_come_out_as_they_went_in(groups: list[list[Row]], data: st.Data
     batch.validate(full=True)
     assert rows_of(batch) == everything
     assert numbers(batch, "offset") == list(range(cut, cut + len(everything)))
-    assert numbers(batch, "position") == list(range(1000 + cut, 1000 + cut + len(everything)))
+    ends = [[sum(map(len, groups[: at + 1]))] * len(group) for at, group in enumerate(groups)]
+    assert numbers(batch, "position") == [1000 + end - 1 for group in ends for end in group][cut:]
     assert set(batch.column("topic").to_pylist()) == {"t"} and set(numbers(batch, "partition")) == {3}
 
 
 @given(records, st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=scaled(100), deadline=None)
 def test_part_of_a_batch(rows: list[Row], data: st.DataObject) -> None:
     first = data.draw(st.integers(0, len(rows) - 1))
     end = data.draw(st.integers(first + 1, len(rows)))
-    (batch,) = record_batches([RecordSlice(stored(rows, 50), first, end)], "t", STORED.names)
+    (batch,) = record_batches([RecordSlice(stored(rows, 50), first, end, 7000)], "t", STORED.names)
     batch.validate(full=True)
     assert rows_of(batch) == rows[first:end]
     assert numbers(batch, "offset") == list(range(50 + first, 50 + end))
     assert numbers(batch, "timestamp") == list(range(1000 + first, 1000 + end))
+    assert numbers(batch, "position") == [6999] * (end - first)
 
 
 @given(records, st.integers(0, 3))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(150), deadline=None)
 def test_there_and_back(rows: list[Row], skip: int) -> None:
     original = stored(rows, 5, 77)
     (batch,) = record_batches([whole(original)], "t", STORED.names)
-    assert check(stored_batch(batch, PARTITION).data).data == original.data
+    assert check(stored_batch(batch, PARTITION).data).data == stored(rows, 5, 77 + len(rows) - 1).data
     part = batch.slice(min(skip, len(rows) - 1))
     again = whole(stored_batch(part, PARTITION))
     expected = rows[min(skip, len(rows) - 1) :]
@@ -122,7 +126,7 @@ def test_there_and_back(rows: list[Row], skip: int) -> None:
 
 
 @given(records)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=scaled(50), deadline=None)
 def test_columns_survive_a_file(rows: list[Row]) -> None:
     (batch,) = record_batches([whole(stored(rows))], "t", [*RECORD.names, "expires"])
     columns = columns_of(batch)

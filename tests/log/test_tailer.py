@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.crash.simdisk import Crash, SimDisk, SimFile
+from tests.effort import scaled
 from tests.log.harness import A, B, C
 
 from penstock.log.committer import InlineCommitter
@@ -400,7 +401,7 @@ def test_a_damaged_batch_is_found_when_it_is_read() -> None:
 # -- by time and by size
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=scaled(30), deadline=None)
 @given(
     appends=st.lists(st.tuples(st.sampled_from([A, B]), st.integers(1, 6), st.integers(-3, 5)), max_size=25),
     seed=st.integers(0, 1000),
@@ -442,7 +443,7 @@ def reach(sizes: list[tuple[int, int]], start: int, end: int, limit: int) -> int
 # -- a life
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 def test_a_life_of_writing_rolling_trimming_filling_up_and_being_killed(seed: int) -> None:
     rng = Random(seed)

@@ -35,8 +35,8 @@ def run(scene: Callable[[BrokerFixture], Awaitable[None]], seconds: float = 0.05
 
 def looks(fixture: BrokerFixture) -> float:
     """How often it has looked."""
-    lines = fixture.broker.metrics.text().splitlines()
-    (count,) = [line for line in lines if line.startswith("loop_stall_seconds_count ")]
+    lines = fixture.broker.exposition.text().splitlines()
+    (count,) = [line for line in lines if line.startswith("penstock_loop_stall_seconds_count ")]
     return float(count.split()[1])
 
 
@@ -52,8 +52,10 @@ def test_a_stall_that_is_nobodys_is_measured_and_logged(caplog: pytest.LogCaptur
         await until_looked(fixture)
 
     fixture = run(scene)
-    text = fixture.broker.metrics.text()
-    (total,) = [float(line.split()[1]) for line in text.splitlines() if line.startswith("loop_stall_seconds_sum ")]
+    text = fixture.broker.exposition.text()
+    (total,) = [
+        float(line.split()[1]) for line in text.splitlines() if line.startswith("penstock_loop_stall_seconds_sum ")
+    ]
     assert total >= watchdog_module.INTERVAL
     assert "by no client's request" in caplog.text
 
@@ -67,7 +69,7 @@ def test_a_slow_turn_is_counted_and_logged_with_who_did_it(caplog: pytest.LogCap
     assert fixture.broker.metrics.slow_turns == 3
     (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert record.getMessage() == "the event loop was held up for 0.060 s by rustlog produce of 127.0.0.1:1"
-    assert "slow_turns_total 3.0" in fixture.broker.metrics.text()
+    assert "slow_turns_total 3.0" in fixture.broker.exposition.text()
 
 
 def test_log_lines_are_few_and_say_how_many_were_left_out(

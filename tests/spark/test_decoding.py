@@ -22,6 +22,7 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import from_arrow_type
+from tests.effort import scaled
 
 from penstock.broker.errors import SchemaInvalid
 from penstock.broker.schemas.formats import format_of
@@ -315,7 +316,7 @@ def parsed(value: Any, column: Any) -> Any:
     return value
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=scaled(80), deadline=None)
 @given(st.data())
 def test_whatever_fits_a_json_schema_is_decoded_as_python_reads_it(data: st.DataObject) -> None:
     definition, values = data.draw(json_cases())
@@ -531,7 +532,7 @@ def with_names(definition: Any, numbers: Iterator[int]) -> Any:
     return named | ({"name": f"r{next(numbers)}"} if named.get("type") == "record" else {})
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=scaled(80), deadline=None)
 @given(st.data())
 def test_whatever_fits_an_avro_schema_is_decoded_as_fastavro_reads_it(data: st.DataObject) -> None:
     definition, values = data.draw(avro_cases())
@@ -662,7 +663,7 @@ def test_fields_of_proto2_that_are_not_set_are_null() -> None:
     )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=scaled(50), deadline=None)
 @given(st.integers(-(2**31), 2**31 - 1), st.text(), st.lists(st.integers(0, 5)), st.dictionaries(st.text(), st.text()))
 def test_whatever_fits_a_message_is_decoded_as_protobuf_reads_it(
     i: int, text: str, n: list[int], names: dict[str, str]

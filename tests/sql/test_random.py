@@ -10,6 +10,7 @@ from typing import Any
 import duckdb
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.effort import scaled
 from tests.sql.ask import ask
 from tests.sql.memory import MemoryCatalog
 
@@ -62,7 +63,7 @@ def expected(columns: dict[str, str], data: Sequence[dict[str, Any]], sql: str) 
     return [[repr(cell) if isinstance(cell, float) else cell for cell in row] for row in found]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=scaled(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(tables(), st.data())
 def test_random_statements(table: tuple[dict[str, str], list[dict[str, Any]]], data: st.DataObject) -> None:
     columns, rows = table
@@ -104,7 +105,7 @@ def seen(catalog: MemoryCatalog, at: int | None) -> list[object]:
     return found
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=scaled(10), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(STEPS, min_size=1, max_size=6))
 def test_every_position_of_a_history(steps: list[tuple[str, str, str]]) -> None:
     catalog = MemoryCatalog()

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from penstock.broker.runtime.metrics import Gauges, Metrics
+from penstock.broker.runtime.metrics import Metrics
 from penstock.config.layers import load
 from penstock.config.transport import connection_limits
 from penstock.transport.connection_limits import ConnectionLimits, ConnectionTracker
@@ -12,8 +12,12 @@ from penstock.transport.connection_limits import ConnectionLimits, ConnectionTra
 
 class Connection:
     def __init__(self, peer: str) -> None:
-        self.held = 0
+        self.held = self.received = self.sent = 0
+        self.encrypted = self.aborted = False
         self.peer = peer
+
+    def describe_work(self) -> dict[str, str]:
+        return {}
 
     def apply_backpressure(self) -> None: ...
 
@@ -21,16 +25,13 @@ class Connection:
 
     def stop(self) -> None: ...
 
-    def abort(self) -> None: ...
-
-
-def no_gauges() -> Gauges:
-    raise AssertionError("nobody asks for the metrics")
+    def abort(self) -> None:
+        self.aborted = True
 
 
 def tracker(share: float) -> ConnectionTracker:
     limits = ConnectionLimits(100, 1 << 20, 1 << 28, 60.0, 10.0, share)
-    return ConnectionTracker(limits, Metrics(no_gauges), asyncio.get_running_loop())
+    return ConnectionTracker(limits, Metrics(), asyncio.get_running_loop())
 
 
 def admitted(tracked: ConnectionTracker, host: str) -> list[Connection]:
@@ -73,3 +74,18 @@ async def a_share_of_one() -> None:
 def test_addresses_have_shares_while_security_is_on(mode: str, share: float) -> None:
     """With security off whoever can connect may do everything anyway, and a benchmark uses one address."""
     assert connection_limits(load(environment={}, flags={"security.mode": mode}).settings).address_share == share
+
+
+def test_connections_have_numbers_by_which_one_can_be_closed() -> None:
+    async def scene() -> None:
+        tracked = tracker(1.0)
+        first, second = Connection("a:1"), Connection("a:2")
+        assert tracked.admit(first) and tracked.admit(second)
+        assert [(number, connection.peer) for number, _, connection in tracked.all()] == [(1, "a:1"), (2, "a:2")]
+        assert tracked.close_one(2) and not tracked.close_one(3)
+        assert (first.aborted, second.aborted) == (False, True)
+        tracked.leave(second)
+        assert not tracked.close_one(2)
+        tracked.close()
+
+    asyncio.run(scene())

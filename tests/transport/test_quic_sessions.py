@@ -15,7 +15,7 @@ from tests.transport.quic.peers import RecordingHandler, RecordingReceiver, aioq
 from penstock.broker.broker import Broker
 from penstock.broker.security.access import ANONYMOUS, Identity
 from penstock.doors.streams import MultiplexedChannel, StreamChannel, StreamsDoor, StreamsUsedUp
-from penstock.transport import quic_sessions
+from penstock.transport import connection_limits, quic_sessions
 from penstock.transport.connection_limits import ConnectionLimits, ConnectionTracker
 from penstock.transport.endpoint import Endpoint
 from penstock.transport.quic.client import connect
@@ -397,9 +397,10 @@ def test_streams_in_the_middle_of_large_frames_get_done_although_together_they_a
 ) -> None:
     """Each session holds all that it was sent until its end, as one that waits for a whole frame does."""
     monkeypatch.setattr(quic_sessions, "GRACE_SECONDS", 0.05)
+    monkeypatch.setattr(connection_limits, "SWEEP_SECONDS", 0.01)  # each makes room for one frame, and it takes 70
 
     async def scene() -> None:
-        async with stage(tmp_path, connection_bytes=100_000, idle_seconds=0.4) as here:
+        async with stage(tmp_path, connection_bytes=100_000) as here:
             connection, handler = await here.call()
             pairs = [opened(connection) for _ in range(8)]
             for stream, _ in pairs:

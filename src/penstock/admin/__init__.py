@@ -1,3 +1,4 @@
-"""HTTP for operators: health and metrics on every port (`http`), and the administration API on a Unix socket in the
-data directory (`socket`), with one module for each resource. Imports doors, broker and log. Start at `http.py`.
+"""HTTP for operators: health and metrics (`health`) and the administration API (`api`), with one module for each noun,
+on every port (`http`) and on a Unix socket in the data directory (`socket`). Imports doors, broker and log. Start at
+`api.py`.
 """

@@ -1,79 +1,79 @@
-"""The audit log as a resource of the admin socket."""
+"""The audit log: `/audit` for a page of events, `/audit/export` for all of them as one document, `/audit/verify` for
+whether they are what was written."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final, Literal
 
 import msgspec
 
-from penstock.admin.http import JSON, HttpReply, PendingHttpReply
 from penstock.broker.broker import Broker
 from penstock.broker.names import DEFAULT_SCOPE, Scope
-from penstock.broker.runtime.executor import Deferred
-from penstock.broker.security.access import ADMINISTRATOR
 from penstock.broker.security.audit_chain import ChainMark, ChainReport
 from penstock.broker.security.audit_event import AuditEvent, AuditPage, AuditQuery
+from penstock.doors.http.replies import JSON, HttpReply, Outcome, json_reply
+from penstock.doors.http.router import Request, Route
 
-PATH: Final = b"/audit"
-EXPORT: Final = b"/audit/export"
-VERIFY: Final = b"/audit/verify"
+CSV: Final = "text/csv; charset=utf-8"
 
 
-class AuditRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """The body of `POST /audit` and `POST /audit/export`."""
+class ExportQuery(AuditQuery, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The query parameters of an export."""
 
-    query: AuditQuery = AuditQuery()
-    tenant: str = DEFAULT_SCOPE.tenant
-    format: str = "json"  # of an export
+    format: Literal["json", "csv"] = "json"
 
 
 class VerifyRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """The body of `POST /audit/verify`, whose reply is a `ChainReport`."""
+    """A request to verify so many events, from a mark on."""
 
-    tenant: str = DEFAULT_SCOPE.tenant
     mark: ChainMark | None = None  # where the last reply said to go on
     limit: int | None = msgspec.field(name="most", default=None)  # events to look at; None: all
 
 
 class AuditView(msgspec.Struct):
-    """The reply to `POST /audit`."""
+    """A page of events, newest first. The next one has `offset` moved on by their number."""
 
     events: list[AuditEvent]
     total: int
     has_more: bool
 
 
-class AuditResource:
-    """`POST /audit` asks for a page of events, `POST /audit/export` for all of them as one document, and `POST
-    /audit/verify` whether they are what was written. A query has too many parts for a path; it changes nothing."""
+class AuditRoutes:
+    def __init__(self, broker: Broker) -> None:
+        self._audit = broker.audit
 
-    def __init__(self, broker: Broker, *, enforced: bool) -> None:  # noqa: ARG002 - as every resource
-        self._broker = broker
-
-    def __call__(
-        self, method: bytes, path: bytes, body: bytes
-    ) -> HttpReply | Deferred[Any, HttpReply | PendingHttpReply] | None:
-        if path not in (PATH, EXPORT, VERIFY):
-            return None
-        if method != b"POST":
-            return HttpReply(405, b"only POST\n", headers=(("Allow", "POST"),))
-        audit = self._broker.audit
-        if path == VERIFY:
-            verify = msgspec.json.decode(body, type=VerifyRequest)
-            scope = Scope(verify.tenant, DEFAULT_SCOPE.namespace)
-            return audit.verify(ADMINISTRATOR, scope, verify.mark, verify.limit).then(_report)
-        request = msgspec.json.decode(body, type=AuditRequest)
-        if path == PATH:
-            return audit.query(ADMINISTRATOR, request.tenant, request.query).then(_page)
-        kind = JSON if request.format == "json" else "text/csv; charset=utf-8"
-        return audit.export(ADMINISTRATOR, request.tenant, request.query, request.format).then(
-            lambda document: HttpReply(200, document, kind)
+    def routes(self) -> tuple[Route, ...]:
+        path = "/api/v1/audit"
+        return (
+            Route("GET", path, self.query, "Events, newest first.", query=AuditQuery, reply=AuditView),
+            Route(
+                *("GET", f"{path}/export", self.export, "All events that fit, as one document."),
+                query=ExportQuery,
+                reply=list[AuditEvent],
+                content=(JSON, CSV),
+            ),
+            Route(
+                *("POST", f"{path}/verify", self.verify, "Whether the events are what was written."),
+                body=VerifyRequest,
+                reply=ChainReport,
+            ),
         )
 
+    def query(self, request: Request) -> Outcome:
+        return self._audit.query(request.identity, request.tenant, request.query).then(_page)
 
-def _report(report: ChainReport) -> HttpReply:
-    return HttpReply(200, msgspec.json.encode(report) + b"\n", JSON)
+    def export(self, request: Request) -> Outcome:
+        query: ExportQuery = request.query
+        fields = {name: getattr(query, name) for name in AuditQuery.__struct_fields__}
+        kind = JSON if query.format == "json" else CSV
+        work = self._audit.export(request.identity, request.tenant, AuditQuery(**fields), query.format)
+        return work.then(lambda document: HttpReply(200, document, kind))
+
+    def verify(self, request: Request) -> Outcome:
+        body: VerifyRequest = request.body
+        scope = Scope(request.tenant, DEFAULT_SCOPE.namespace)
+        return self._audit.verify(request.identity, scope, body.mark, body.limit).then(json_reply)
 
 
 def _page(page: AuditPage) -> HttpReply:
-    return HttpReply(200, msgspec.json.encode(AuditView(*page)) + b"\n", JSON)
+    return json_reply(AuditView(*page))

@@ -1,27 +1,27 @@
-"""API keys as a resource of the admin socket: `/keys`, `/keys/7`, `/keys/7/rotate`."""
+"""API keys: `/keys`, `/keys/7`, `/keys/7/rotate`."""
 
 from __future__ import annotations
 
-from typing import Final, Literal
+import contextlib
+from typing import Literal
 
 import msgspec
 
-from penstock.admin.http import JSON, HttpReply, PendingHttpReply, after_commit
+from penstock.admin.paging import Page, PageQuery, cut, number_of, numbered
 from penstock.broker.broker import Broker
 from penstock.broker.errors import KeyNotFound
-from penstock.broker.security.access import ADMINISTRATOR, Permission
+from penstock.broker.security.access import Permission
 from penstock.broker.security.key import MIN_CHOSEN, Key, KeyTerms
-
-KEYS: Final = b"/keys"
-ROTATE: Final = b"/rotate"
+from penstock.doors.http.replies import Outcome, PendingHttpReply, after_commit, done, json_reply
+from penstock.doors.http.router import Request, Route
 
 
 class KeyRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """The body of `POST /keys`."""
+    """A key to be added."""
 
     name: str
     permissions: list[Permission]  # may be empty if there are roles
-    tenant: str = "default"
+    tenant: str | None = None  # null: that of the request
     topics: tuple[str, ...] = ("*",)
     namespace: str = "*"
     expires: int | None = None  # µs since 1970
@@ -46,7 +46,7 @@ class KeyView(msgspec.Struct):
 
 
 class KeyCreated(msgspec.Struct):
-    """The reply to `POST /keys`: the only time that a generated key is shown."""
+    """A key that was added: the only time that a generated one is shown."""
 
     key: KeyView
     secret: str | None  # None if the user chose it
@@ -69,62 +69,61 @@ def view(key: Key, now: int) -> KeyView:
     )
 
 
-class KeyResource:
-    """`GET` and `POST /keys`, `DELETE /keys/ID`, `POST /keys/ID/rotate`."""
-
-    def __init__(self, broker: Broker, *, enforced: bool) -> None:
+class KeyRoutes:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._enforced = enforced
+        self._keys = broker.keys
 
-    def __call__(self, method: bytes, path: bytes, body: bytes) -> HttpReply | PendingHttpReply | None:
-        collection, slash, number = path.rpartition(b"/")
-        if path == KEYS and method == b"GET":
-            return self._list()
-        if path == KEYS and method == b"POST":
-            return self._add(body)
-        if collection == KEYS and method == b"DELETE":
-            return self._revoke(number)
-        if path.startswith(KEYS + b"/") and path.endswith(ROTATE) and method == b"POST":
-            return self._rotate(path[len(KEYS) + 1 : -len(ROTATE)])
-        if path == KEYS:
-            return HttpReply(405, b"only GET and POST\n", headers=(("Allow", "GET, POST"),))
-        if slash and collection == KEYS:
-            return HttpReply(405, b"only DELETE\n", headers=(("Allow", "DELETE"),))
-        return None
+    def routes(self) -> tuple[Route, ...]:
+        path, one = "/api/v1/keys", "/api/v1/keys/{key}"
+        return (
+            Route("GET", path, self.list, "API keys, without their secrets.", query=PageQuery, reply=Page[KeyView]),
+            Route("POST", path, self.add, "Add a key.", body=KeyRequest, reply=KeyCreated, status=201, audit="key.add"),
+            Route("DELETE", one, self.revoke, "Revoke a key.", audit="key.revoke"),
+            Route(
+                *("POST", f"{one}/rotate", self.rotate, "Replace a key by another one on the same terms."),
+                reply=KeyCreated,
+                status=201,
+                audit="key.rotate",
+            ),
+        )
 
-    def _list(self) -> HttpReply | PendingHttpReply:
-        now = self._broker.now()
-        keys = [view(key, now) for key in self._broker.keys.list(ADMINISTRATOR)]
-        return after_commit(self._broker.pending_commit, HttpReply(200, msgspec.json.encode(keys) + b"\n", JSON))
+    def list(self, request: Request) -> Outcome:
+        """Keys of the tenant that is named, or else of the identity's; of all, for who belongs to none."""
+        keys = self._keys.list(request.identity, request.named_tenant or request.identity.tenant)
+        found, now = cut(keys, lambda key: numbered(key.id), request.query), self._broker.now()
+        page = Page([view(key, now) for key in found.items], found.next)
+        return after_commit(self._broker.pending_commit, json_reply(page))
 
-    def _rotate(self, number: bytes) -> PendingHttpReply:
-        new, group = self._broker.keys.rotate(ADMINISTRATOR, number.decode("ascii", "replace"))
-        created = KeyCreated(view(new.key, self._broker.now()), new.secret, self._enforced)
-        return PendingHttpReply(group, HttpReply(201, msgspec.json.encode(created) + b"\n", JSON))
+    def add(self, request: Request) -> Outcome:
+        body: KeyRequest = request.body
+        terms = KeyTerms(
+            body.name,
+            body.tenant or request.tenant,
+            body.permissions,
+            body.topics,
+            body.namespace,
+            body.expires,
+            body.roles,
+        )
+        new, group = self._keys.add(request.identity, terms, body.key)
+        created = KeyCreated(
+            view(new.key, self._broker.now()), new.secret if body.key is None else None, request.enforced
+        )
+        return PendingHttpReply(group, json_reply(created, 201))
 
-    def _add(self, body: bytes) -> PendingHttpReply:
-        with self._broker.audit.attempt(ADMINISTRATOR, "key.add"):
-            request = msgspec.json.decode(body, type=KeyRequest)
-            terms = KeyTerms(
-                request.name,
-                request.tenant,
-                request.permissions,
-                request.topics,
-                request.namespace,
-                request.expires,
-                request.roles,
-            )
-            new, group = self._broker.keys.add(ADMINISTRATOR, terms, request.key)
-        shown = view(new.key, self._broker.now())
-        created = KeyCreated(shown, new.secret if request.key is None else None, self._enforced)
-        return PendingHttpReply(group, HttpReply(201, msgspec.json.encode(created) + b"\n", JSON))
+    def rotate(self, request: Request) -> Outcome:
+        new, group = self._keys.rotate(request.identity, request.names["key"])
+        created = KeyCreated(view(new.key, self._broker.now()), new.secret, request.enforced)
+        return PendingHttpReply(group, json_reply(created, 201))
 
-    def _revoke(self, number: bytes) -> HttpReply | PendingHttpReply:
-        with self._broker.audit.attempt(ADMINISTRATOR, "key.revoke"):
-            if not number.isdigit() or len(number) > 18:
-                text = number.decode(errors="replace")  # not told if it may be a key: those are longer
-                raise KeyNotFound(
-                    f"There is no key {text}" if len(text) < MIN_CHOSEN else "There is no key of this number"
-                )
-            group = self._broker.keys.revoke(ADMINISTRATOR, int(number))
-        return after_commit(group, HttpReply(200, b"{}\n", JSON))
+    def revoke(self, request: Request) -> Outcome:
+        text = request.names["key"]
+        number = number_of(text)
+        if number is None:
+            with contextlib.suppress(KeyNotFound):
+                self._keys.find(request.identity, "0")  # who administers nothing is told that, first
+            # Not told if it may be a key: those are longer.
+            told = f"There is no key {text}" if len(text) < MIN_CHOSEN else "There is no key of this number"
+            raise KeyNotFound(told)
+        return done(self._keys.revoke(request.identity, number))

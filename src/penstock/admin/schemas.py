@@ -1,43 +1,47 @@
-"""Schemas as resources of the admin socket: `/schemas/default/default/orders/3`, or `…/latest`."""
+"""Schemas: `/schemas`, `/schemas/orders`, `/schemas/orders/3` (or `…/latest`), and whether something would fit."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
-from penstock.admin.http import JSON, HttpReply, Outcome, PendingHttpReply, after_commit
-from penstock.admin.resources import Handler, ResourceTree, document, done
+from penstock.admin.paging import Page, PageQuery, cut, number_of, numbered
+from penstock.broker.broker import Broker
 from penstock.broker.errors import SchemaNotFound
-from penstock.broker.names import scope
 from penstock.broker.schemas.schema import Compatibility, Schema, SchemaKind
-from penstock.broker.schemas.schemas import Registered, Schemas
-from penstock.broker.security.access import ADMINISTRATOR
+from penstock.broker.schemas.schemas import Registered
+from penstock.broker.security.access import Permission
+from penstock.doors.http.replies import HttpReply, Outcome, PendingHttpReply, after_commit, done, json_reply
+from penstock.doors.http.router import Request, Route
 
-LATEST = "latest"
+LATEST: Final = "latest"
+MAX_BODY: Final = 2 << 20  # a message that is checked against a schema is the largest
 
 
 class NewVersion(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of `POST /schemas/TENANT/NAMESPACE/NAME`."""
+    """A version to be registered, or to be checked."""
 
     kind: SchemaKind
-    definition: bytes
+    definition: bytes  # in base64
 
 
 class NewMode(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of `PUT /schemas/TENANT/NAMESPACE/NAME`."""
+    """The compatibility that the next version must have."""
 
     mode: Compatibility
 
 
 class MessageToCheck(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of `POST /schemas/TENANT/NAMESPACE/NAME/VERSION`."""
+    """A value of a record."""
 
-    message: bytes
+    message: bytes  # in base64
 
 
 class SchemaView(msgspec.Struct):
+    """A version of a schema."""
+
     name: str
     version: int
     kind: SchemaKind
@@ -47,84 +51,129 @@ class SchemaView(msgspec.Struct):
 
 
 class SchemaText(msgspec.Struct):
-    """The reply to `GET /schemas/TENANT/NAMESPACE/NAME/VERSION`."""
+    """A version with its definition."""
 
     schema: SchemaView
-    definition: bytes
+    definition: bytes  # in base64
 
 
 class Verdict(msgspec.Struct):
-    """The reply to `POST /schemas/TENANT/NAMESPACE/NAME/VERSION`."""
+    """The verdict on a value: the reasons why it does not fit."""
 
     version: int
     reasons: list[str]  # none: it fits
 
 
-class SchemaResource(ResourceTree):
-    root = b"schemas"
-    operations: ClassVar = {
-        (3, b"POST"): "schema.register",
-        (3, b"PUT"): "schema.alter",
-        (3, b"DELETE"): "schema.delete",
-        (4, b"DELETE"): "schema.delete",
-    }
+class CompatibilityVerdict(msgspec.Struct):
+    """The verdict on a definition that would be the next version."""
 
-    def _methods(self) -> Mapping[int, Mapping[bytes, Handler]]:
-        return {
-            2: {b"GET": self._list},
-            3: {b"POST": self._register, b"PUT": self._set_mode, b"DELETE": self._delete},
-            4: {b"GET": self._get, b"POST": self._validate, b"DELETE": self._delete},
-        }
+    mode: Compatibility
+    reasons: list[str]  # none: it could
 
-    @property
-    def _schemas(self) -> Schemas:
-        return self._broker.schemas
 
-    def _list(self, _body: bytes, tenant: str, namespace: str) -> Outcome:
-        found = self._schemas.list(ADMINISTRATOR, scope(tenant, namespace))
-        return self._reply([self._view(tenant, namespace, schema) for schema in found])
+class SchemaRoutes:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._schemas = broker.schemas
 
-    def _register(self, body: bytes, tenant: str, namespace: str, name: str) -> Outcome:
-        request = msgspec.json.decode(body, type=NewVersion)
+    def routes(self) -> tuple[Route, ...]:
+        path, one, version = "/api/v1/schemas", "/api/v1/schemas/{schema}", "/api/v1/schemas/{schema}/{version}"
+        removed = "schema.delete"
+        return (
+            Route("GET", path, self.list, "Schemas, with all versions.", query=PageQuery, reply=Page[SchemaView]),
+            Route("GET", one, self.versions, "Versions of a schema.", query=PageQuery, reply=Page[SchemaView]),
+            Route(
+                *("POST", one, self.register, "Register the next version."),
+                body=NewVersion,
+                reply=SchemaView,
+                status=201,
+                audit="schema.register",
+                max_body=MAX_BODY,
+            ),
+            Route("PUT", one, self.set_mode, "Change the compatibility.", body=NewMode, audit="schema.alter"),
+            Route("DELETE", one, self.delete, "Delete all versions.", audit=removed),
+            Route(
+                *("POST", f"{one}/compatibility", self.check, "Whether this could be the next version."),
+                body=NewVersion,
+                reply=CompatibilityVerdict,
+                max_body=MAX_BODY,
+            ),
+            Route("GET", version, self.get, "One version with its definition.", reply=SchemaText),
+            Route(
+                *("POST", version, self.validate, "Whether a value fits this version."),
+                body=MessageToCheck,
+                reply=Verdict,
+                max_body=MAX_BODY,
+            ),
+            Route("DELETE", version, self.delete_version, "Delete one version.", audit=removed),
+        )
+
+    def list(self, request: Request) -> Outcome:
+        return self._page(request, self._schemas.list(request.identity, request.scope))
+
+    def versions(self, request: Request) -> Outcome:
+        name = request.names["schema"]
+        found = self._schemas.list(request.identity, request.scope, name)
+        if not found:
+            raise SchemaNotFound(name)
+        return self._page(request, found)
+
+    def _page(self, request: Request, schemas: Sequence[Schema]) -> Outcome:
+        found = cut(schemas, lambda it: f"{it.name} {numbered(it.version)}", request.query)
+        return self._shown(Page([self._view(request, schema) for schema in found.items], found.next))
+
+    def register(self, request: Request) -> Outcome:
+        body: NewVersion = request.body
 
         def registered(outcome: Registered) -> HttpReply | PendingHttpReply:
             schema, group = outcome
-            return after_commit(group, HttpReply(201, document(self._view(tenant, namespace, schema)), JSON))
+            return after_commit(group, json_reply(self._view(request, schema), 201))
 
-        work = self._schemas.register(ADMINISTRATOR, scope(tenant, namespace), name, request.kind, request.definition)
+        # Asked before anything is done: the reply shows the compatibility, and a refusal means that nothing was.
+        self._broker.access.require(request.identity, Permission.DESCRIBE, request.scope, request.names["schema"])
+        work = self._schemas.register(
+            request.identity, request.scope, request.names["schema"], body.kind, body.definition
+        )
         return work.then(registered)
 
-    def _set_mode(self, body: bytes, tenant: str, namespace: str, name: str) -> Outcome:
-        request = msgspec.json.decode(body, type=NewMode)
-        return done(self._schemas.set_mode(ADMINISTRATOR, scope(tenant, namespace), name, request.mode))
+    def check(self, request: Request) -> Outcome:
+        body: NewVersion = request.body
+        work = self._schemas.check_next(
+            request.identity, request.scope, request.names["schema"], body.kind, body.definition
+        )
+        return work.then(lambda found: json_reply(CompatibilityVerdict(*found)))
 
-    def _get(self, _body: bytes, tenant: str, namespace: str, name: str, version: str) -> Outcome:
-        schema = self._schemas.get(ADMINISTRATOR, scope(tenant, namespace), name, _number(name, version))
-        return self._reply(SchemaText(self._view(tenant, namespace, schema), schema.definition))
+    def set_mode(self, request: Request) -> Outcome:
+        return done(self._schemas.set_mode(request.identity, request.scope, request.names["schema"], request.body.mode))
 
-    def _validate(self, body: bytes, tenant: str, namespace: str, name: str, version: str) -> Outcome:
-        message = msgspec.json.decode(body, type=MessageToCheck).message
-        schema = self._schemas.get(ADMINISTRATOR, scope(tenant, namespace), name, _number(name, version))
-        reasons = self._schemas.validate(ADMINISTRATOR, scope(tenant, namespace), name, message, schema.version)
-        return self._reply(Verdict(schema.version, reasons))
+    def get(self, request: Request) -> Outcome:
+        schema = self._one(request)
+        return self._shown(SchemaText(self._view(request, schema), schema.definition))
 
-    def _delete(self, _body: bytes, tenant: str, namespace: str, name: str, version: str | None = None) -> Outcome:
-        where = scope(tenant, namespace)
-        with self._broker.audit.attempt(ADMINISTRATOR, "schema.delete", scope=where, resource=name):
-            number = None if version is None else _number(name, version)
-            if version == LATEST:
-                number = self._schemas.get(ADMINISTRATOR, where, name).version
-            return done(self._schemas.delete(ADMINISTRATOR, where, name, number))
+    def validate(self, request: Request) -> Outcome:
+        schema = self._one(request)
+        reasons = self._schemas.validate(
+            request.identity, request.scope, schema.name, request.body.message, schema.version
+        )
+        return self._shown(Verdict(schema.version, list(reasons)))
 
-    def _view(self, tenant: str, namespace: str, schema: Schema) -> SchemaView:
-        mode = self._schemas.mode(ADMINISTRATOR, scope(tenant, namespace), schema.name)
+    def delete(self, request: Request) -> Outcome:
+        return done(self._schemas.delete(request.identity, request.scope, request.names["schema"]))
+
+    def delete_version(self, request: Request) -> Outcome:
+        name = request.names["schema"]
+        with self._broker.audit.attempt(request.identity, "schema.delete", scope=request.scope, resource=name):
+            version = self._one(request).version
+            return done(self._schemas.delete(request.identity, request.scope, name, version))
+
+    def _one(self, request: Request) -> Schema:
+        name, version = request.names["schema"], request.names["version"]
+        number = None if version == LATEST else number_of(version) or 0  # no version is number 0
+        return self._schemas.get(request.identity, request.scope, name, number)
+
+    def _shown(self, value: object) -> Outcome:
+        return after_commit(self._broker.pending_commit, json_reply(value))
+
+    def _view(self, request: Request, schema: Schema) -> SchemaView:
+        mode = self._schemas.mode(request.identity, request.scope, schema.name)
         return SchemaView(schema.name, schema.version, schema.kind, mode, len(schema.definition), schema.created)
-
-
-def _number(name: str, version: str) -> int | None:
-    """None for the latest."""
-    if version == LATEST:
-        return None
-    if not (version.isascii() and version.isdigit()) or len(version) > 9:
-        raise SchemaNotFound(name)
-    return int(version)

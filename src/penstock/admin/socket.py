@@ -1,7 +1,7 @@
 """The admin socket: a Unix socket in the data directory, by which the `penstock` command changes a running broker.
 
 Whoever may open it may administer: the permissions of the file are the proof, and the access check sees a fixed
-identity. It speaks the HTTP of `http` with further resources, which no port serves: those of `RESOURCES`.
+identity. It speaks the HTTP of `http`: one more way to the same API.
 """
 
 from __future__ import annotations
@@ -15,17 +15,13 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import Final, cast
 
-from penstock.admin.audit import AuditResource
-from penstock.admin.http import HttpSession, Outcome, Resource
-from penstock.admin.keys import KeyResource
-from penstock.admin.schemas import SchemaResource
-from penstock.admin.sql import SqlResource
-from penstock.admin.tenants import TenantResource
-from penstock.admin.topics import TopicResource
-from penstock.admin.users import AclResource, RoleResource, UserResource
+from penstock.admin.api import Api
+from penstock.admin.environment import Environment
+from penstock.admin.health import HealthApplication
+from penstock.admin.http import AdminApplication
 from penstock.broker.broker import Broker
 from penstock.broker.security.access import ADMINISTRATOR
-from penstock.log.engine import Durability
+from penstock.doors.http.session import HttpSession
 
 logger = logging.getLogger(__name__)
 
@@ -33,33 +29,7 @@ SOCKET: Final = "admin.sock"
 MAX_PATH: Final = 107  # bytes of a Unix socket's path
 BACKLOG: Final = 16
 MAX_CONNECTIONS: Final = 64
-MAX_BODY: Final = 2 << 20  # a message that is checked against a schema is the largest
 MAX_SECONDS: Final = 60.0  # of one connection, beside those that a statement may take; a command needs one request
-
-
-RESOURCES: Final = (
-    KeyResource,
-    AuditResource,
-    UserResource,
-    RoleResource,
-    AclResource,
-    SchemaResource,
-    TenantResource,
-    TopicResource,
-    SqlResource,
-)
-"""Each is made with the broker and whether security is on, and answers for the paths below its own."""
-
-
-def resources(broker: Broker, *, enforced: bool) -> Resource:
-    """All resources as one."""
-    made: list[Resource] = [resource(broker, enforced=enforced) for resource in RESOURCES]
-
-    def handle(method: bytes, path: bytes, body: bytes) -> Outcome | None:
-        outcomes = (resource(method, path, body) for resource in made)
-        return next((outcome for outcome in outcomes if outcome is not None), None)
-
-    return handle
 
 
 @contextlib.contextmanager
@@ -82,11 +52,13 @@ def socket_path(directory: str) -> Iterator[str]:
 class AdminSocket:
     """The listening socket of one data directory, whose lock the caller holds."""
 
-    def __init__(self, directory: str, broker: Broker, durability: Durability) -> None:
+    def __init__(self, directory: str, broker: Broker, environment: Environment) -> None:
         self._path = os.path.join(directory, SOCKET)
         self._directory = directory
         self._broker = broker
-        self._durability = durability
+        self._application = AdminApplication(
+            Api(broker, environment), HealthApplication(broker, environment.durability, ADMINISTRATOR)
+        )
         self.seconds = MAX_SECONDS + broker.queries.policy.seconds  # of one connection
         self._server: asyncio.Server | None = None
         self._connections: set[AdminConnection] = set()
@@ -142,11 +114,8 @@ class AdminSocket:
             self._empty.set()
 
     def _connection(self, loop: asyncio.AbstractEventLoop) -> AdminConnection:
-        resource = resources(self._broker, enforced=self._broker.access.enforced)
         return AdminConnection(
-            self,
-            loop,
-            lambda channel: HttpSession(self._broker, channel, ADMINISTRATOR, self._durability, resource, MAX_BODY),
+            self, loop, lambda channel: HttpSession(self._broker, channel, ADMINISTRATOR, self._application)
         )
 
 
@@ -154,7 +123,6 @@ class AdminConnection(asyncio.Protocol):
     """One connection, which is the channel of its session."""
 
     peer = SOCKET
-    congested = False
 
     def __init__(
         self, owner: AdminSocket, loop: asyncio.AbstractEventLoop, opened: Callable[[AdminConnection], HttpSession]
@@ -163,6 +131,7 @@ class AdminConnection(asyncio.Protocol):
         self._session = opened(self)
         self._deadline = loop.call_later(owner.seconds, self.abort)
         self._transport: asyncio.Transport | None = None
+        self.congested = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -175,6 +144,13 @@ class AdminConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         self._call(self._session.end_of_input)
         return True  # the session closes, when it has answered
+
+    def pause_writing(self) -> None:
+        self.congested = True
+
+    def resume_writing(self) -> None:
+        self.congested = False
+        self._call(lambda: self._session.receive(b""))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - how it ended changes nothing
         self._deadline.cancel()

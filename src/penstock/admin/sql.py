@@ -1,25 +1,27 @@
-"""Statements of SQL as a resource of the admin socket: `POST /sql/default/default`."""
+"""Statements of SQL: `POST /sql`, with rows as JSON or as a stream of Arrow (`Accept`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import msgspec
 
-from penstock.admin.http import JSON, HttpReply, Outcome, PendingHttpReply
-from penstock.admin.resources import Handler, ResourceTree, document
-from penstock.broker.names import scope
+from penstock.broker.broker import Broker
 from penstock.broker.queries.query import QueryRun, Timestamp, Value
 from penstock.broker.runtime.executor import Deferred, Executor
-from penstock.broker.security.access import ADMINISTRATOR
+from penstock.doors.http.replies import JSON, HttpReply, Outcome, json_reply
+from penstock.doors.http.router import Request, Route
+
+ARROW: Final = "application/vnd.apache.arrow.stream"
+MAX_BODY: Final = 2 << 20
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class SqlRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """The body."""
+    """A statement."""
 
     sql: str
     params: list[int | str | bool | None] = []
@@ -27,39 +29,70 @@ class SqlRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True)
 
 
 class SqlRows(msgspec.Struct):
-    """The reply. A moment is a text with nanoseconds."""
+    """The rows of a statement. A moment is a text with nanoseconds."""
 
     columns: list[str]
     rows: list[list[int | str | bool | None]]
 
 
-class SqlResource(ResourceTree):
-    root = b"sql"
+class SqlRoutes:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
 
-    def _methods(self) -> Mapping[int, Mapping[bytes, Handler]]:
-        return {2: {b"POST": self._run}}
-
-    def _run(self, body: bytes, tenant: str, namespace: str) -> Outcome:
-        request = msgspec.json.decode(body, type=SqlRequest)
-        run = self._broker.queries.run(
-            ADMINISTRATOR, scope(tenant, namespace), request.sql, request.params, request.position
+    def routes(self) -> tuple[Route, ...]:
+        return (
+            Route(
+                *("POST", "/api/v1/sql", self.run, "Carry out one statement."),
+                body=SqlRequest,
+                reply=SqlRows,
+                max_body=MAX_BODY,
+                content=(JSON, ARROW),
+            ),
         )
-        return _Running(run)
+
+    def run(self, request: Request) -> Outcome:
+        body: SqlRequest = request.body
+        run = self._broker.queries.run(request.identity, request.scope, body.sql, body.params, body.position)
+        return _Running(run, ARROW in request.accept)
 
 
-class _Running(Deferred[Any, HttpReply | PendingHttpReply]):
+class _Running(Deferred[Any, Outcome]):
     """A statement as work: it is not run on a thread of the broker, but in its own process."""
 
-    def __init__(self, run: QueryRun) -> None:
+    def __init__(self, run: QueryRun, as_arrow: bool) -> None:
         super().__init__(lambda: None, lambda _: HttpReply(200, b""))
         self._query = run
+        self._as_arrow = as_arrow
 
     def start(self, executor: Executor, done: Callable[[], None]) -> None:  # noqa: ARG002 - takes no thread
         self._query.start(done)
 
-    def finish(self) -> HttpReply:
+    def finish(self) -> Outcome:
         columns, rows = self._query.finish()
-        return HttpReply(200, document(SqlRows(columns, [[shown(value) for value in row] for row in rows])), JSON)
+        if self._as_arrow:
+            return Deferred(lambda: arrow_stream(columns, rows), lambda stream: HttpReply(200, stream, ARROW))
+        return json_reply(SqlRows(columns, [[shown(value) for value in row] for row in rows]))
+
+
+def arrow_stream(columns: Sequence[str], rows: Sequence[Sequence[Value]]) -> bytes:
+    """The rows in Arrow's format for streams. A column has the type of its values, which SQL has made alike."""
+    import pyarrow as pa  # here, and off the loop: few ask for it, and it takes long to load
+
+    arrays = [_arrow_column([row[index] for row in rows]) for index in range(len(columns))]
+    sink = pa.BufferOutputStream()
+    table = pa.Table.from_arrays(arrays, names=list(columns))
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def _arrow_column(values: list[Value]) -> Any:
+    import pyarrow as pa
+
+    if any(isinstance(value, Timestamp) for value in values):
+        moments = [value.nanoseconds if isinstance(value, Timestamp) else None for value in values]
+        return pa.array(moments, pa.timestamp("ns", tz="UTC"))
+    return pa.array(values)
 
 
 def shown(value: Value) -> int | str | bool | None:

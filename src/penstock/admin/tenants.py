@@ -1,26 +1,23 @@
-"""Tenants as a resource of the admin socket: `/tenants`, `/tenants/acme`."""
+"""Tenants: `/tenants`, `/tenants/acme`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
-
 import msgspec
 
-from penstock.admin.http import JSON, HttpReply, Outcome, PendingHttpReply, after_commit
-from penstock.admin.resources import Handler, ResourceTree, document
-from penstock.broker.security.access import ADMINISTRATOR
-from penstock.broker.tenancy.tenants import Tenant
+from penstock.admin.paging import Page, PageQuery, cut
+from penstock.broker.broker import Broker
+from penstock.doors.http.replies import Outcome, PendingHttpReply, after_commit, json_reply
+from penstock.doors.http.router import Request, Route
 
 
 class TenantTerms(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """The body of `PUT /tenants/NAME`."""
+    """A tenant to be registered."""
 
     label: str | None = None
 
 
 class TenantView(msgspec.Struct):
-    """A tenant as it is shown."""
+    """A tenant."""
 
     name: str
     label: str
@@ -28,28 +25,38 @@ class TenantView(msgspec.Struct):
     topics: int
 
 
-class TenantResource(ResourceTree):
-    root = b"tenants"
-    operations: ClassVar = {(1, b"PUT"): "tenant.create", (1, b"DELETE"): "tenant.delete"}
+class TenantRoutes:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
 
-    def _methods(self) -> Mapping[int, Mapping[bytes, Handler]]:
-        return {0: {b"GET": self._list}, 1: {b"GET": self._get, b"PUT": self._create, b"DELETE": self._delete}}
+    def routes(self) -> tuple[Route, ...]:
+        path, one = "/api/v1/tenants", "/api/v1/tenants/{name}"
+        return (
+            Route("GET", path, self.list, "The tenants that one administers.", query=PageQuery, reply=Page[TenantView]),
+            Route("GET", one, self.get, "One tenant.", reply=TenantView),
+            Route(
+                *("PUT", one, self.create, "Register a tenant."),
+                body=TenantTerms,
+                reply=TenantView,
+                audit="tenant.create",
+            ),
+            Route("DELETE", one, self.delete, "Delete all of a tenant.", reply=TenantView, audit="tenant.delete"),
+        )
 
-    def _list(self, _body: bytes) -> Outcome:
-        return self._reply([TenantView(*tenant) for tenant in self._broker.tenants.list(ADMINISTRATOR)])
+    def list(self, request: Request) -> Outcome:
+        found = cut(self._broker.tenants.list(request.identity), lambda tenant: tenant.name, request.query)
+        page = Page([TenantView(*tenant) for tenant in found.items], found.next)
+        return after_commit(self._broker.pending_commit, json_reply(page))
 
-    def _get(self, _body: bytes, name: str) -> Outcome:
-        return self._reply(TenantView(*self._broker.tenants.get(ADMINISTRATOR, name)))
+    def get(self, request: Request) -> Outcome:
+        tenant = self._broker.tenants.get(request.identity, request.names["name"])
+        return after_commit(self._broker.pending_commit, json_reply(TenantView(*tenant)))
 
-    def _create(self, body: bytes, name: str) -> Outcome:
-        terms = msgspec.json.decode(body, type=TenantTerms)
-        tenant, group = self._broker.tenants.create(ADMINISTRATOR, name, terms.label)
-        return after_commit(group, _tenant_reply(tenant))
+    def create(self, request: Request) -> Outcome:
+        body: TenantTerms = request.body
+        tenant, group = self._broker.tenants.create(request.identity, request.names["name"], body.label)
+        return after_commit(group, json_reply(TenantView(*tenant)))
 
-    def _delete(self, _body: bytes, name: str) -> Outcome:
-        tenant, group = self._broker.tenants.delete(ADMINISTRATOR, name)
-        return PendingHttpReply(group, _tenant_reply(tenant))
-
-
-def _tenant_reply(tenant: Tenant) -> HttpReply:
-    return HttpReply(200, document(TenantView(*tenant)), JSON)
+    def delete(self, request: Request) -> Outcome:
+        tenant, group = self._broker.tenants.delete(request.identity, request.names["name"])
+        return PendingHttpReply(group, json_reply(TenantView(*tenant)))

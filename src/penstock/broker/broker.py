@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.broker.cache.cache_service import CacheService
 from penstock.broker.fetch.fetch_service import FetchService
@@ -31,9 +31,10 @@ from penstock.broker.queues.dead_letters import DeadLetters
 from penstock.broker.queues.queues import Queues
 from penstock.broker.runtime.clock import Clock, RetentionClock, monotonic_clock, wall_clock
 from penstock.broker.runtime.executor import BoundedExecutor, Deferred, Executor, run_inline
+from penstock.broker.runtime.exposition import Exposition
 from penstock.broker.runtime.gauges import gauges
 from penstock.broker.runtime.metrics import Gauges, Metrics
-from penstock.broker.runtime.readiness import Readiness
+from penstock.broker.runtime.readiness import Phase, Readiness
 from penstock.broker.runtime.scheduler import INLINE, Scheduler
 from penstock.broker.runtime.turns import Turns
 from penstock.broker.schemas.schemas import Schemas
@@ -67,6 +68,13 @@ CONCURRENT_SCANS: Final = 2  # reads that look through many records; the other t
 _DEFAULT_SETTINGS: Final = BrokerSettings()
 
 
+class BrokerDescription(NamedTuple):
+    health: Health
+    position: int
+    phase: Phase
+    missing: list[str]  # parts that are not there at the moment
+
+
 class Broker:
     """All methods are called on the event loop's thread. Those that act for a client take its identity first."""
 
@@ -94,7 +102,8 @@ class Broker:
         self._monotonic = monotonic
         self._retention_clock = RetentionClock(clock(), monotonic())
         self._reclaimed = engine.reclaimed  # when `maintain` ran last
-        self.metrics = Metrics(self._gauges, timer)
+        self.metrics = Metrics(timer)
+        self.exposition = Exposition(self.metrics, self._gauges, settings.topic_series)
         self.readiness = Readiness()
         self.state_log = StateLog(engine, on_rebuilt=self._rebuilt)
         self._retention = RetentionRules(self.state_log, settings.default_retention)
@@ -214,8 +223,30 @@ class Broker:
 
     def metrics_text(self, identity: Identity) -> str:
         """The figures of all tenants in Prometheus' text format."""
+        self._require_metrics(identity)
+        return self.exposition.text()
+
+    def metric_samples(self, identity: Identity) -> list[tuple[str, dict[str, str], float]]:
+        """The same figures as values: name, labels, number."""
+        self._require_metrics(identity)
+        return [
+            (sample.name, dict(sample.labels), float(sample.value))
+            for family in self.exposition.collect()
+            for sample in family.samples
+        ]
+
+    def _require_metrics(self, identity: Identity) -> None:
         self.access.require(identity, Permission.METRICS, EVERYWHERE, "")
-        return self.metrics.text()
+
+    def describe(self, identity: Identity, scope: Scope) -> BrokerDescription:
+        """The broker as a whole, for anybody who may do something in the scope."""
+        self.access.require_member(identity, scope)
+        return BrokerDescription(self.health(), self.position, self.readiness.phase, self.readiness.missing())
+
+    def require_operator(self, identity: Identity) -> None:
+        """Raise AccessDenied unless this is an administrator of all tenants: for what the process around the broker
+        shows of its connections and its configuration."""
+        self.access.require(identity, Permission.ADMIN, EVERYWHERE, "")
 
     def sync(self, identity: Identity, scope: Scope) -> Deferred[bool, None]:
         """All that is committed when it runs survives a loss of power, at any level; for anybody who may do something

@@ -33,3 +33,4 @@ class BrokerSettings:
     tables: TablePolicy = field(default_factory=TablePolicy)
     queries: QueryPolicy = field(default_factory=QueryPolicy)
     caches: CachePolicy = field(default_factory=CachePolicy)
+    topic_series: int = 100  # topics that have time series of their own among the metrics

@@ -7,68 +7,91 @@ from typing import Annotated, Final
 import typer
 
 from penstock.broker.security.user import Acl
-from penstock.cli import admin_request, flags
-from penstock.cli.tables import print_fields, print_table
-from penstock.config.settings import Settings
+from penstock.cli import admin_request
+from penstock.cli.administered import WAYS, Administered, with_administered
+from penstock.cli.output import Output, OutputOption, show_json, show_views
+from penstock.cli.tables import print_fields
 
-app = typer.Typer(help="List, show, set and remove topics' access lists.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help=f"List, show, set and remove topics' access lists. {WAYS}\n\n"
+    "  penstock acl set orders --allow-user ada --allow-role billing --restrict\n\n"
+    "  penstock acl list --output json",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 COLUMNS: Final = ("topic", "kind", "users", "roles")
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name, exactly.")]
-Tenant = Annotated[str, typer.Option("--tenant", help="The tenant of the topic.")]
-Namespace = Annotated[str, typer.Option("--namespace", help="The namespace of the topic.")]
+Tenant = Annotated[str | None, typer.Option("--tenant", help="The tenant of the topic.")]
+Namespace = Annotated[str | None, typer.Option("--namespace", help="The namespace of the topic.")]
 
 
 @app.command("list")
-@flags.with_settings()
-def list_acls(settings: Settings, tenant: Tenant = "default", namespace: Namespace = "default") -> None:
+@with_administered()
+def list_acls(
+    broker: Administered,
+    tenant: Tenant = None,
+    namespace: Namespace = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
     """List the access lists of a namespace."""
-    acls = admin_request.call(settings, "GET", _path(tenant, namespace), list[Acl])
-    print_table(COLUMNS, [(acl.topic, _kind(acl), ",".join(acl.users), ",".join(acl.roles)) for acl in acls])
+    acls = admin_request.all_of(broker, _path(tenant, namespace), Acl)
+    show_views(output, COLUMNS, acls, lambda acl: (acl.topic, _kind(acl), ",".join(acl.users), ",".join(acl.roles)))
 
 
 @app.command()
-@flags.with_settings()
-def show(settings: Settings, topic: Topic, tenant: Tenant = "default", namespace: Namespace = "default") -> None:
+@with_administered()
+def show(
+    broker: Administered,
+    topic: Topic,
+    tenant: Tenant = None,
+    namespace: Namespace = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
     """Show the access list of one topic."""
-    acl = admin_request.call(settings, "GET", _path(tenant, namespace, topic), Acl)
+    acl = admin_request.call(broker, "GET", _path(tenant, namespace, topic), Acl)
+    if output is not Output.TABLE:
+        show_json(output, acl)
+        return
     members = [*(("user", user) for user in acl.users), *(("role", role) for role in acl.roles)]
     print_fields([("topic", acl.topic), ("kind", _kind(acl)), *members])
 
 
 @app.command("set")
-@flags.with_settings(must_exist=False)
+@with_administered(must_exist=False)
 def set_acl(
-    settings: Settings,
+    broker: Administered,
     topic: Topic,
-    user: Annotated[
+    allow_user: Annotated[
         list[str] | None,
-        typer.Option("--user", metavar="NAME", help="A user, or key:ID for an API key. Repeatable."),
+        typer.Option("--allow-user", metavar="NAME", help="A user, or key:ID for an API key. Repeatable."),
     ] = None,
-    role: Annotated[list[str] | None, typer.Option("--role", metavar="ROLE", help="A role. Repeatable.")] = None,
+    allow_role: Annotated[
+        list[str] | None, typer.Option("--allow-role", metavar="ROLE", help="A role. Repeatable.")
+    ] = None,
     restrict: Annotated[
         bool, typer.Option("--restrict", help="Nobody else, whatever their roles or grants; administrators always.")
     ] = False,
     public: Annotated[
         bool, typer.Option("--public", help="Everybody, also without a login; needs security.allow_anonymous.")
     ] = False,
-    tenant: Tenant = "default",
-    namespace: Namespace = "default",
+    tenant: Tenant = None,
+    namespace: Namespace = None,
 ) -> None:
     """Set who may read and write a topic, instead of what was set before. Acts at once."""
-    from penstock.admin.users import AclTerms
+    from penstock.admin.acls import AclTerms
 
-    terms = AclTerms(public, tuple(user or ()), tuple(role or ()), restrict)
-    admin_request.send(settings, "PUT", _path(tenant, namespace, topic), terms)
+    terms = AclTerms(public, tuple(allow_user or ()), tuple(allow_role or ()), restrict)
+    admin_request.send(broker, "PUT", _path(tenant, namespace, topic), terms)
     typer.echo(f"set the access list of {topic}")
 
 
 @app.command()
-@flags.with_settings()
-def remove(settings: Settings, topic: Topic, tenant: Tenant = "default", namespace: Namespace = "default") -> None:
+@with_administered()
+def remove(broker: Administered, topic: Topic, tenant: Tenant = None, namespace: Namespace = None) -> None:
     """Remove a topic's access list: roles and grants alone decide again."""
-    admin_request.send(settings, "DELETE", _path(tenant, namespace, topic))
+    admin_request.send(broker, "DELETE", _path(tenant, namespace, topic))
     typer.echo(f"{topic} has no access list")
 
 
@@ -76,5 +99,5 @@ def _kind(acl: Acl) -> str:
     return "restricts" if acl.restrict else "public" if acl.public else "adds"
 
 
-def _path(*parts: str) -> str:
-    return admin_request.path("acls", *parts)
+def _path(tenant: str | None, namespace: str | None, *parts: str) -> str:
+    return admin_request.path("acls", *parts, tenant=tenant, namespace=namespace)

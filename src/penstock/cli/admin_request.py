@@ -1,31 +1,135 @@
-"""Requests of commands to the administration API of a broker, running or not; see `administration` for the way there.
-
-A module of its own because `administration` loads the whole broker: commands that only show their help do not."""
+"""Requests of commands to the administration API of a broker: over the network, or by its data directory, running or
+not. `administered` decides which; `administration` has the way through a data directory, and loads the whole broker."""
 
 from __future__ import annotations
 
-from typing import TypeVar
-from urllib.parse import quote
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import quote, urlencode
 
 import msgspec
 
-from penstock.config.settings import Settings
+from penstock.cli.failure import fail
+from penstock.cli.target import Target
+
+if TYPE_CHECKING:
+    from penstock.cli.administered import Administered
+    from penstock.clients.http.client import Client
 
 T = TypeVar("T")
 
 
-def send(settings: Settings, method: str, path: str, body: object = None) -> bytes:
+def send(broker: Administered, method: str, path: str, body: object = None) -> bytes:
     """The body of the reply. Ends the command if the request is refused."""
+    data = b"" if body is None else msgspec.json.encode(body)
+    if isinstance(broker, Target):
+        return over_network(broker, method, path, data)
     from penstock.cli.administration import request
 
-    return request(settings, method, path, b"" if body is None else msgspec.json.encode(body))
+    return request(broker, method, path, data)
 
 
-def call(settings: Settings, method: str, path: str, reply: type[T], body: object = None) -> T:
+def over_network(target: Target, method: str, path: str, body: bytes = b"") -> bytes:
+    """The same of a broker by its address, with the target's login."""
+    from penstock.connection import PenstockError
+
+    try:
+        return _exchange(target, method, path, body)
+    except PenstockError as error:
+        fail(explained(error, target))
+
+
+def try_send(broker: Administered, method: str, path: str) -> tuple[int, bytes] | None:
+    """Status and body of the reply of a broker that runs, also if it refuses; None if none runs in the directory."""
+    if not isinstance(broker, Target):
+        from penstock.cli.administration import exchange_running
+
+        return exchange_running(broker, method, path)
+    from penstock.clients.http.errors import ReplyError
+    from penstock.connection import PenstockError
+
+    try:
+        return 200, _exchange(broker, method, path, b"")
+    except ReplyError as error:
+        return error.status, msgspec.json.encode({"error": {"code": error.code, "message": explained(error, broker)}})
+    except PenstockError as error:
+        fail(explained(error, broker))
+
+
+@contextlib.contextmanager
+def one_connection(broker: Administered) -> Iterator[None]:
+    """One connection, and one login, for all requests over the network in this block."""
+    if not isinstance(broker, Target):
+        yield
+        return
+    with _client(broker) as client:
+        _open.append(client)
+        try:
+            yield
+        finally:
+            _open.remove(client)
+
+
+_open: list[Client] = []
+
+
+def _exchange(target: Target, method: str, path: str, body: bytes) -> bytes:
+    from penstock.clients._core.requests import RequestSpec
+    from penstock.clients.http.binding import HttpRequest
+
+    if target.tenant is not None and not re.search(r"[?&]tenant=", path):
+        path += f"{'&' if '?' in path else '?'}{urlencode({'tenant': target.tenant})}"
+    spec = RequestSpec(HttpRequest(method, path, body), lambda data: data, idempotent=method == "GET")
+    with contextlib.nullcontext(_open[-1]) if _open else _client(target) as client:
+        reply: bytes = client.call(spec)
+        return reply
+
+
+def _client(target: Target) -> Client:
+    from penstock.clients.http.client import Client
+    from penstock.connection.options import Credentials
+    from penstock.retry import RetryPolicy
+
+    login = Credentials(target.user, target.password, target.key if target.token is None else target.token)
+    host, port = target.endpoint.host, target.endpoint.port
+    return Client(host, port, authorization=login.authorization, tls=target.tls, retry=RetryPolicy(attempts=1))
+
+
+def explained(error: Exception, target: Target) -> str:
+    """An error of a request over the network in one line, with what to do about it."""
+    from penstock.clients.http.errors import ConnectionFailed, OutcomeUnknown, Unauthorized
+
+    text = str(error)
+    if isinstance(error, ConnectionFailed):
+        return f"{text}. Start a broker with `penstock serve`, name one with --server, or its directory with --data-dir"
+    if isinstance(error, OutcomeUnknown):
+        return f"{text}; list what there is to see what it did"
+    if isinstance(error, Unauthorized) and error.status == 401 and not (target.user or target.key or target.token):
+        return f"{text}; with --user, --key-file or --token-file"
+    return text
+
+
+def call(broker: Administered, method: str, path: str, reply: type[T], body: object = None) -> T:
     """The reply, decoded."""
-    return msgspec.json.decode(send(settings, method, path, body), type=reply)
+    return msgspec.json.decode(send(broker, method, path, body), type=reply)
 
 
-def path(*parts: str) -> str:
-    """A path of the API of names as they are."""
-    return "".join(f"/{quote(part, safe='')}" for part in parts)
+def all_of(broker: Administered, path: str, kind: type[T]) -> list[T]:
+    """All items of a list, page by page."""
+    from penstock.admin.paging import MAX_PAGE, Page
+
+    found: list[T] = []
+    after: str | None = ""
+    while after is not None:
+        page = call(broker, "GET", f"{path}&{urlencode({'limit': MAX_PAGE, 'after': after})}", Page[kind])  # type: ignore[valid-type]
+        found += page.items
+        after = page.next
+    return found
+
+
+def path(*parts: str, **query: object) -> str:
+    """A path of the API of names as they are, with query parameters; those that are None are left out."""
+    given = {name: value for name, value in query.items() if value is not None}
+    return "/api/v1" + "".join(f"/{quote(part, safe='')}" for part in parts) + f"?{urlencode(given, doseq=True)}"

@@ -11,15 +11,23 @@ import os
 import socket
 from typing import Final
 
-from penstock.admin.http import EXPECTED_ERRORS, HttpReply, PendingHttpReply, error_reply
-from penstock.admin.socket import SOCKET, resources, socket_path
+import msgspec
+
+from penstock.admin.api import Api
+from penstock.admin.environment import Environment
+from penstock.admin.socket import SOCKET, socket_path
 from penstock.broker.broker import Broker
 from penstock.broker.errors import StateUnreadable
 from penstock.broker.runtime.clock import wall_clock
 from penstock.broker.runtime.executor import Deferred
+from penstock.broker.security.access import ADMINISTRATOR
 from penstock.cli.failure import fail
 from penstock.config.broker import administration_settings, log_settings
 from penstock.config.settings import Settings
+from penstock.doors.http.errors import EXPECTED_ERRORS, ProblemBody, error_reply
+from penstock.doors.http.login import Login
+from penstock.doors.http.replies import JSON, HttpReply, PendingHttpReply
+from penstock.doors.http.request import Call, RequestHead
 from penstock.log.committer import InlineCommitter
 from penstock.log.engine import Durability, GroupState
 from penstock.log.errors import DirectoryLocked, LogError
@@ -55,6 +63,14 @@ def request_running(
     settings: Settings, method: str, path: str, body: bytes = b"", timeout: float | None = None
 ) -> bytes | None:
     """The same from a broker that runs; None if there is none."""
+    reply = exchange_running(settings, method, path, body, timeout)
+    return None if reply is None else _accepted(*reply)
+
+
+def exchange_running(
+    settings: Settings, method: str, path: str, body: bytes = b"", timeout: float | None = None
+) -> tuple[int, bytes] | None:
+    """Status and body of the reply, also if it is a refusal."""
     connection = _Connection(settings.data_dir, TIMEOUT_SECONDS if timeout is None else timeout)
     try:
         connection.connect()
@@ -67,7 +83,7 @@ def request_running(
     try:
         connection.request(method, path, body, {"Content-Type": "application/json"})
         response = connection.getresponse()
-        return _accepted(response.status, response.read())
+        return response.status, response.read()
     except (OSError, http.client.HTTPException) as error:
         why = str(error) or type(error).__name__
         fail(f"the broker did not answer ({why}); list what there is to see what it did")
@@ -77,8 +93,15 @@ def request_running(
 
 def _accepted(status: int, body: bytes) -> bytes:
     if status >= 300:
-        fail(body.decode(errors="replace").strip())
+        fail(_message(body))
     return body
+
+
+def _message(body: bytes) -> str:
+    try:
+        return msgspec.json.decode(body, type=ProblemBody).error.message
+    except msgspec.MsgspecError:
+        return body.decode(errors="replace").strip()
 
 
 def _open_and_request(settings: Settings, method: str, path: str, body: bytes) -> HttpReply:
@@ -97,7 +120,7 @@ def _open_and_request(settings: Settings, method: str, path: str, body: bytes) -
         engine = FileEngine(OsFiles(settings.data_dir), log, committer=committer, clock=wall_clock)
         try:
             broker = Broker(engine, administration_settings(settings))
-            reply = _reply(broker, settings, method, path, body)
+            reply = _reply(broker, settings.security.mode == "on", method, path, body)
             if isinstance(reply, PendingHttpReply):
                 committer.run()
                 group, reply = reply
@@ -114,14 +137,17 @@ def _open_and_request(settings: Settings, method: str, path: str, body: bytes) -
     return reply
 
 
-def _reply(broker: Broker, settings: Settings, method: str, path: str, body: bytes) -> HttpReply | PendingHttpReply:
-    resource = resources(broker, enforced=settings.security.mode == "on")
+def _reply(broker: Broker, enforced: bool, method: str, path: str, body: bytes) -> HttpReply | PendingHttpReply:
+    place, _, query = path.partition("?")
+    head = RequestHead(method, place, query, {"content-type": JSON}, Login(broker, ADMINISTRATOR, SOCKET))
     try:
-        outcome = resource(method.encode(), path.encode(), body)
-        assert outcome is not None, "the paths are those of the resources"
-        if isinstance(outcome, Deferred):
+        call = Api(broker, Environment(enforced=enforced)).open(head)
+        assert isinstance(call, Call), "the administrator need not log in"
+        outcome = call.run(body)
+        while isinstance(outcome, Deferred):
             outcome.run()
             outcome = outcome.finish()
     except EXPECTED_ERRORS as error:
         return error_reply(error)
+    assert isinstance(outcome, HttpReply | PendingHttpReply), "nothing that commands ask for comes in pieces"
     return outcome

@@ -10,21 +10,29 @@ import typer
 
 from penstock.broker.runtime.clock import wall_clock
 from penstock.broker.security.audit_event import MAX_PAGE, TYPES, AuditEvent, AuditQuery
-from penstock.cli import admin_request, flags, quantity
+from penstock.cli import admin_request, quantity
+from penstock.cli.administered import WAYS, Administered, with_administered
 from penstock.cli.failure import fail
-from penstock.cli.tables import print_fields, print_table
-from penstock.config.settings import Settings
+from penstock.cli.output import Output, OutputOption, show_views
+from penstock.cli.tables import print_fields
 
 COLUMNS: Final = ("time", "type", "user", "client_ip", "resource", "action", "result", "details")
 RESULTS: Final = ("success", "denied", "failure")
 STEP: Final = 20_000  # events that are verified between two words about how far it is
 
-app = typer.Typer(help="Show the audit log, newest first (times are UTC), or verify it.", rich_markup_mode=None)
+app = typer.Typer(
+    help=f"Show the audit log, newest first (times are UTC), or verify it. {WAYS}\n\n"
+    "  penstock audit --since 1h --type auth\n\n"
+    "  penstock audit verify",
+    rich_markup_mode=None,
+)
 
 
 @app.callback(invoke_without_command=True)
+@with_administered()
 def audit(
-    context: typer.Context,
+    broker: Administered,
+    invocation: typer.Context,  # noqa: ARG001 - tells whether a subcommand follows
     since: Annotated[
         str | None, typer.Option("--since", metavar="TIME", help="No older than this, such as 90s, 1h or 7d.")
     ] = None,
@@ -32,46 +40,36 @@ def audit(
         list[str] | None,
         typer.Option("--type", metavar="TYPE", help="A type (auth.failure) or a family (auth). Repeatable."),
     ] = None,
-    user: Annotated[str, typer.Option("--user", help="Who did it, as the column shows it.")] = "",
+    actor: Annotated[str, typer.Option("--actor", metavar="NAME", help="Who did it, as the column shows it.")] = "",
     resource: Annotated[str, typer.Option("--resource", help="What it was done to.")] = "",
     result: Annotated[str, typer.Option("--result", help=f"One of {', '.join(RESULTS)}.")] = "",
     search: Annotated[str, typer.Option("--search", metavar="TEXT", help="A piece of any text in the event.")] = "",
     limit: Annotated[
         int, typer.Option("--limit", metavar="N", min=1, max=MAX_PAGE, help="How many, of the newest.")
     ] = 100,
-    tenant: Annotated[str, typer.Option("--tenant", help="Whose log.")] = "default",
-    json: Annotated[bool, typer.Option("--json", help="A JSON document for each event, on a line of its own.")] = False,
+    tenant: Annotated[str | None, typer.Option("--tenant", help="Whose log.")] = None,
     csv: Annotated[bool, typer.Option("--csv", help="All that fit, as CSV, whatever --limit says.")] = False,
-    config: flags.ConfigFile = None,
-    data_dir: flags.DataDir = None,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Show the audit log, newest first. Times are UTC."""
-    if context.invoked_subcommand is not None:
-        return
-    from penstock.admin.audit import AuditRequest, AuditView
+    from penstock.admin.audit import AuditView
 
-    if json and csv:
-        fail("--json and --csv: choose one", 2)
-    settings = flags.of_directory(config, data_dir)
     query = AuditQuery(
         start=0 if since is None else wall_clock() // 1000 - int(min(quantity.seconds("--since", since), 1e11) * 1000),
         types=tuple(_known(kind or ())),
-        user=user,
+        user=actor,
         resource=resource,
         result=_result(result),
         search=search,
         limit=None if csv else limit,
     )
-    body = AuditRequest(query, tenant, "csv" if csv else "json")
+    asked = {name: value for name, value in msgspec.structs.asdict(query).items() if value}
     if csv:
-        typer.echo(admin_request.send(settings, "POST", "/audit/export", body).decode(), nl=False)
+        path = admin_request.path("audit", "export", tenant=tenant, format="csv", **asked)
+        typer.echo(admin_request.send(broker, "GET", path).decode(), nl=False)
         return
-    page = admin_request.call(settings, "POST", "/audit", AuditView, body)
-    if json:
-        for event in page.events:
-            typer.echo(msgspec.json.encode(event).decode())
-    else:
-        print_table(COLUMNS, map(_row, page.events))
+    page = admin_request.call(broker, "GET", admin_request.path("audit", tenant=tenant, **asked), AuditView)
+    show_views(output, COLUMNS, page.events, _row)
     if page.has_more:
         typer.echo(
             f"note: {len(page.events)} of {page.total} events; see more with --limit, or all with --csv", err=True
@@ -79,24 +77,26 @@ def audit(
 
 
 @app.command()
-@flags.with_settings()
+@with_administered()
 def verify(
-    settings: Settings,
-    tenant: Annotated[str, typer.Option("--tenant", help="Whose log.")] = "default",
+    broker: Administered,
+    tenant: Annotated[str | None, typer.Option("--tenant", help="Whose log.")] = None,
 ) -> None:
     """Check that no event was changed or removed since it was written. Exit code 1 if one was."""
     from penstock.admin.audit import VerifyRequest
     from penstock.broker.security.audit_chain import ChainMark, ChainReport
 
+    path = admin_request.path("audit", "verify", tenant=tenant)
     mark: ChainMark | None = None
     while True:
-        report = admin_request.call(settings, "POST", "/audit/verify", ChainReport, VerifyRequest(tenant, mark, STEP))
+        report = admin_request.call(broker, "POST", path, ChainReport, VerifyRequest(mark, STEP))
         mark = report.mark
         if mark is None:
             break
         typer.echo(f"{mark.offset - report.start} of {report.end - report.start} events", err=True)
     if not report.ok:
-        fail(f"the audit log of tenant {tenant} is not what was written: {report.text} (event {report.mismatch})")
+        whose = "" if tenant is None else f" of tenant {tenant}"
+        fail(f"the audit log{whose} is not what was written: {report.text} (event {report.mismatch})")
     typer.echo(report.text)
     print_fields([("head", report.head or "-")])
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import ssl
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import msgspec
 import typer
 
 from penstock.cli.failure import fail
@@ -17,7 +19,7 @@ from penstock.cli.tables import aligned, print_aligned
 from penstock.transport.endpoint import Endpoint, parse_endpoint
 
 if TYPE_CHECKING:
-    from penstock.conformance.player import Connect
+    from penstock.conformance.player import Connect, Played
     from penstock.conformance.results import Result
 
 Protocol = Literal["rustlog", "blipmq", "flymq", "kimberlite", "felix"]
@@ -30,7 +32,10 @@ def conformance(
         typer.Option("--against", metavar="HOST:PORT", help="Play the conversations of --protocol to this server."),
     ] = None,
     tenant: Annotated[
-        str | None, typer.Option("--tenant", help="Of Kimberlite (a number, 42) and Felix (t1).", show_default=False)
+        str | None,
+        typer.Option(
+            "--tenant", help="Of Kimberlite (a number; else a new one) and Felix (default).", show_default=False
+        ),
     ] = None,
     token: Annotated[
         str | None,
@@ -52,6 +57,15 @@ def conformance(
         str | None,
         typer.Option("--tls-ca", metavar="FILE", help="Talk TLS, and trust this PEM file. Felix always talks TLS."),
     ] = None,
+    remove_at: Annotated[
+        str | None,
+        typer.Option(
+            "--remove-at",
+            metavar="HOST:PORT",
+            help="Where the same broker speaks FlyMQ: topics that --protocol cannot delete are deleted there. "
+            "Over TCP it is tried at --against.",
+        ),
+    ] = None,
     timeout: Annotated[float, typer.Option("--timeout", min=0.1, max=600, help="Seconds for each step.")] = 5.0,
     every: Annotated[bool, typer.Option("--all", help="Tell of each vector, not only of those that fail.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")] = False,
@@ -59,8 +73,9 @@ def conformance(
     """Check that the five protocols are spoken as their documents say.
 
     Without --against, our own codecs read and write every vector. With it, conversations are played to whatever server
-    answers there: a broker of ours or any other. Topics are made under names that nobody uses; what the protocol can
-    delete is deleted afterwards. The exit code is 1 if anything is not as it should be.
+    answers there: a broker of ours or any other. What they make has names that nobody uses, and is removed again, also
+    when they fail or are interrupted; what cannot be removed is told. The exit code is 1 if anything is not as it
+    should be.
 
     Examples: penstock conformance; penstock conformance --against 127.0.0.1:5555 --protocol blipmq --key dev-key
     """
@@ -70,48 +85,83 @@ def conformance(
 
     given = {"tenant": tenant, "token": token, "user": user, "password": password, "key": key}
     known = {name: value for name, value in given.items() if value is not None}
+    played = None
     try:
         if against is not None:
-            results = _played(against, protocol, known, tls_ca, timeout)
+            played = _played(against, protocol, known, tls_ca, timeout, remove_at)
+            results = played.results
         else:
             results = [each for name in ([protocol] if protocol else PROTOCOLS) for each in check_protocol(name)]
     except BadVectors as error:
         fail(error)
-    _print_results(results, every=every, as_json=as_json)
+    _print_results(results, played, every=every, as_json=as_json)
+    if played and played.unreachable:
+        fail(f"{played.unreachable}: the rest was not played")
+    if played and played.interrupted:
+        raise typer.Exit(130)
     if any(each.status == FAILED for each in results):
         raise typer.Exit(1)
 
 
 def _played(
-    against: str, protocol: Protocol | None, known: dict[str, str], tls_ca: str | None, timeout: float
-) -> list[Result]:
+    against: str, protocol: Protocol | None, known: dict[str, str], tls_ca: str | None, timeout: float,
+    remove_at: str | None,
+) -> Played:  # fmt: skip
+    from penstock.conformance.cleanup import nowhere, through_flymq
     from penstock.conformance.connection import Unreachable
     from penstock.conformance.player import play_protocol
 
     if protocol is None:
         fail("--against: say with --protocol which one is spoken there, for example --protocol blipmq", 2)
+    where = _endpoint("--against", against)
+    over_quic = protocol == "felix"
+    tls = None if over_quic else _tls(tls_ca)
+    connect = _quic(where, tls_ca, timeout) if over_quic else _tcp(protocol, where, tls, timeout)
+    other = _endpoint("--remove-at", remove_at) if remove_at else None if over_quic else where
+    if remove_at and over_quic:
+        tls = _tls(tls_ca)
+    remove = through_flymq(other.host, other.port, tls, known, timeout) if other else nowhere
     try:
-        where = parse_endpoint(against)
-    except ValueError as error:
-        fail(f"--against: {error}", 2)
-    if where is None:
-        fail("--against: expected HOST:PORT", 2)
-    connect = _quic(where, tls_ca, timeout) if protocol == "felix" else _tcp(
-        protocol, where, tls_ca, timeout
-    )  # fmt: skip
-    try:
-        return asyncio.run(play_protocol(protocol, connect, known, timeout))
+        return asyncio.run(_until_signalled(play_protocol(protocol, connect, known, timeout, remove)))
+    except asyncio.CancelledError:  # asked a second time, while it removed things
+        raise typer.Exit(130) from None
     except Unreachable as error:
         fail(f"{error}. Is this where {protocol} is spoken?")
 
 
-def _tcp(protocol: str, where: Endpoint, tls_ca: str | None, timeout: float) -> Connect:
+async def _until_signalled(playing: Coroutine[Any, Any, Played]) -> Played:
+    """SIGTERM ends it as Ctrl-C does: what was made is removed first."""
+    task = asyncio.ensure_future(playing)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        return await task
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+def _endpoint(option: str, text: str) -> Endpoint:
+    try:
+        where = parse_endpoint(text)
+    except ValueError as error:
+        fail(f"{option}: {error}", 2)
+    if where is None:
+        fail(f"{option}: expected HOST:PORT", 2)
+    return where
+
+
+def _tls(ca: str | None) -> ssl.SSLContext | None:
+    try:
+        return ssl.create_default_context(cafile=ca) if ca else None
+    except OSError as error:
+        fail(f"--tls-ca {ca}: {error.strerror or error}")
+
+
+def _tcp(protocol: str, where: Endpoint, tls: ssl.SSLContext | None, timeout: float) -> Connect:
     from penstock.conformance.connection import TcpConnection
 
-    try:
-        tls = ssl.create_default_context(cafile=tls_ca) if tls_ca else None
-    except OSError as error:
-        fail(f"--tls-ca {tls_ca}: {error.strerror or error}")
     return lambda: TcpConnection.connect(protocol, where.host, where.port, tls, timeout)
 
 
@@ -132,11 +182,15 @@ def _quic(where: Endpoint, tls_ca: str | None, timeout: float) -> Connect:
 # -- telling
 
 
-def _print_results(results: Sequence[Result], *, every: bool, as_json: bool) -> None:
+def _print_results(results: Sequence[Result], played: Played | None, *, every: bool, as_json: bool) -> None:
     from penstock.conformance import results as outcome
 
+    left = played.left if played else []
     if as_json:
-        typer.echo(json.dumps(outcome.as_json(results), ensure_ascii=False, indent=2))
+        told = outcome.as_json(results)
+        if played:
+            told["left_behind"] = msgspec.to_builtins(left)
+        typer.echo(json.dumps(told, ensure_ascii=False, indent=2))
         return
     counts = ("ok", "failed", "skipped")
     table = aligned(("protocol", "vectors", *counts), numbers=counts)
@@ -152,6 +206,10 @@ def _print_results(results: Sequence[Result], *, every: bool, as_json: bool) -> 
             typer.echo(f"skipped\t{count}: {reason}")
     statuses = [each.status for each in results]
     typer.echo(f"{statuses.count(outcome.OK)} of {len(results)} are as they should be")
+    for thing in left:
+        typer.echo(f"left behind\t{thing.kind} {thing.name}: {thing.reason}")
+    if played and not left:
+        typer.echo("nothing was left behind")
 
 
 def _line(result: Result) -> str:

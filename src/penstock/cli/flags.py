@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import os
 from collections.abc import Callable
-from typing import Annotated, Any, Concatenate, Final, NamedTuple, ParamSpec, get_type_hints
+from typing import Annotated, Any, Concatenate, Final, NamedTuple, ParamSpec
 
 import msgspec
 import typer
 
+from penstock.cli.directory_option import ConfigFile as ConfigFile
+from penstock.cli.directory_option import DataDir as DataDir
 from penstock.cli.failure import fail
+from penstock.cli.signature import replace_first
 from penstock.config.layers import from_process
 from penstock.config.settings import DOOR_NAMES, Config, ConfigError, Settings
 
 P = ParamSpec("P")
 
-ConfigFile = Annotated[
-    str | None, typer.Option("--config", metavar="FILE", help="TOML file to read (or PENSTOCK_CONFIG).")
-]
-DataDir = Annotated[str | None, typer.Option("--data-dir", metavar="DIR", help="Where the log is kept.")]
 Durability = Annotated[
     str | None,
     typer.Option(
@@ -110,7 +108,7 @@ def with_settings(
             config, data_dir = (options.pop(name) for name in _DIRECTORY_OPTIONS)
             command(of_directory(config, data_dir, must_exist=must_exist), *args, **options)  # type: ignore[arg-type]
 
-        _replace_first(run, command, _DIRECTORY_OPTIONS)
+        replace_first(run, command, ServeFlags, _DIRECTORY_OPTIONS)
         return run
 
     return decorate
@@ -123,25 +121,8 @@ def with_serve_flags(command: Callable[[ServeFlags], None]) -> Callable[..., Non
     def run(**options: Any) -> None:
         command(ServeFlags(**options))
 
-    _replace_first(run, command, tuple(ServeFlags._fields))
+    replace_first(run, command, ServeFlags)
     return run
 
 
 _DIRECTORY_OPTIONS: Final = ("config", "data_dir")
-
-
-def _replace_first(run: Any, command: Callable[..., None], names: tuple[str, ...]) -> None:
-    """Give a command the signature that typer makes options of: that of the function, with these options in place of
-    its first parameter, behind the others."""
-    signature = inspect.signature(command, eval_str=True)
-    types = get_type_hints(ServeFlags, include_extras=True)
-    added = [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=ServeFlags._field_defaults[name],
-            annotation=types[name],
-        )
-        for name in names
-    ]
-    run.__signature__ = signature.replace(parameters=[*list(signature.parameters.values())[1:], *added])

@@ -9,23 +9,30 @@ import typer
 
 from penstock.broker.runtime.clock import wall_clock
 from penstock.broker.security.access import Permission
-from penstock.cli import admin_request, flags, quantity
+from penstock.cli import admin_request, quantity
+from penstock.cli.administered import WAYS, Administered, with_administered
 from penstock.cli.failure import fail
-from penstock.cli.tables import print_table, utc
-from penstock.config.settings import Settings
+from penstock.cli.output import Output, OutputOption, show_views
+from penstock.cli.tables import utc
 
 if TYPE_CHECKING:
     from penstock.admin.keys import KeyCreated, KeyView
 
-app = typer.Typer(help="Add, list, replace and revoke API keys.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help=f"Add, list, replace and revoke API keys. {WAYS}\n\n"
+    "  penstock keys add shop --allow write --topic 'orders.*' --expires 30d\n\n"
+    "  penstock keys list --output jsonl",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 COLUMNS: Final = ("id", "name", "tenant", "permissions", "topics", "created", "expires", "state", "roles")
 
 
 @app.command()
-@flags.with_settings(must_exist=False)
+@with_administered(must_exist=False)
 def add(
-    settings: Settings,
+    broker: Administered,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Who will use it; for your own eyes.")],
     allow: Annotated[
         str,
@@ -35,7 +42,7 @@ def add(
         list[str] | None,
         typer.Option("--role", metavar="ROLE", help="A role, such as admin, user, analyst or auditor. Repeatable."),
     ] = None,
-    tenant: Annotated[str, typer.Option("--tenant", help="The only tenant that it may act in.")] = "default",
+    tenant: Annotated[str | None, typer.Option("--tenant", help="The only tenant that it may act in.")] = None,
     topic: Annotated[
         list[str] | None,
         typer.Option(
@@ -63,39 +70,39 @@ def add(
         key=_chosen() if key_stdin else None,
         roles=tuple(roles or ()),
     )
-    _show(admin_request.call(settings, "POST", "/keys", KeyCreated, body))
+    _show(admin_request.call(broker, "POST", _path(), KeyCreated, body))
 
 
 @app.command("list")
-@flags.with_settings()
-def list_keys(settings: Settings) -> None:
+@with_administered()
+def list_keys(broker: Administered, output: OutputOption = Output.TABLE) -> None:
     """List all keys: what each may do, and whether it still counts. Times are UTC."""
     from penstock.admin.keys import KeyView
 
-    keys = admin_request.call(settings, "GET", "/keys", list[KeyView])
-    print_table(COLUMNS, map(_row, keys), numbers=("id",))
+    keys = admin_request.all_of(broker, _path(), KeyView)
+    show_views(output, COLUMNS, keys, _row, numbers=("id",))
 
 
 @app.command()
-@flags.with_settings()
+@with_administered()
 def rotate(
-    settings: Settings,
+    broker: Administered,
     number: Annotated[int, typer.Argument(metavar="ID", min=1, help="The number that `penstock keys list` shows.")],
 ) -> None:
     """Replace a key by a new one that may do the same, and print that. The old one ends at once."""
     from penstock.admin.keys import KeyCreated
 
-    _show(admin_request.call(settings, "POST", f"/keys/{number}/rotate", KeyCreated))
+    _show(admin_request.call(broker, "POST", _path(str(number), "rotate"), KeyCreated))
 
 
 @app.command()
-@flags.with_settings()
+@with_administered()
 def revoke(
-    settings: Settings,
+    broker: Administered,
     number: Annotated[int, typer.Argument(metavar="ID", min=1, help="The number that `penstock keys list` shows.")],
 ) -> None:
     """End a key at once, also for connections that are open."""
-    admin_request.send(settings, "DELETE", f"/keys/{number}")
+    admin_request.send(broker, "DELETE", _path(str(number)))
     typer.echo(f"revoked key {number}")
 
 
@@ -137,3 +144,7 @@ def _chosen() -> str:
     if sys.stdin.isatty():
         return str(typer.prompt("Key", hide_input=True))
     return sys.stdin.readline().rstrip("\r\n")
+
+
+def _path(*parts: str) -> str:
+    return admin_request.path("keys", *parts)

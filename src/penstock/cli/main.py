@@ -1,69 +1,127 @@
-"""The `penstock` command: its subcommands, and how they fail: one line on stderr, exit code 1, no traceback."""
+"""The `penstock` command: its subcommands, and how they fail: one line on stderr and an exit code, no traceback.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted by Ctrl-C.
+"""
 
 from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated, Final
 
 import typer
 
 from penstock import __version__
-from penstock.cli import (
-    acl,
-    audit,
-    cert,
-    config,
-    conformance,
-    keys,
-    log,
-    pipeline,
-    records,
-    roles,
-    schema,
-    serve,
-    sql,
-    table,
-    tenant,
-    token,
-    topic,
-    up,
-    users,
+from penstock.cli.lazy_group import Entry, LazyGroup, Section
+
+SECTIONS: Final[tuple[Section, ...]] = (
+    (
+        "Run a broker",
+        {
+            "serve": Entry("penstock.cli.serve", "Run the broker in the foreground.", "serve"),
+            "up": Entry("penstock.cli.up", "Run broker, generator and pipeline, to try things out.", "up"),
+            "context": Entry("penstock.cli.context", "Name brokers, and choose the one that commands talk to."),
+            "config": Entry(
+                "penstock.cli.config", "Print the configuration in effect and where it comes from.", "show"
+            ),
+        },
+    ),
+    (
+        "Records",
+        {
+            "topic": Entry("penstock.cli.topic", "Create, list, describe, change and delete topics."),
+            "produce": Entry("penstock.cli.produce", "Append records: values, lines, files.", "produce"),
+            "consume": Entry("penstock.cli.consume", "Print records, and follow those to come.", "consume"),
+            "group": Entry("penstock.cli.group", "Look at consumer groups and their lag, and move them."),
+            "queue": Entry("penstock.cli.queue", "Look at work queues, take messages, delete queues."),
+            "dlq": Entry("penstock.cli.dlq", "Look at dead letters, replay and purge them."),
+            "delayed": Entry("penstock.cli.delayed", "Look at records that appear later, and cancel them."),
+            "txn": Entry("penstock.cli.txn", "Look at open transactions, and abort them."),
+            "sql": Entry("penstock.cli.sql", "Carry out SQL on topics and streams.", "sql"),
+            "cache": Entry("penstock.cli.cache", "Get, put, count and delete values of caches."),
+            "table": Entry("penstock.cli.table", "List, show, verify and repair tables."),
+            "schema": Entry("penstock.cli.schema", "Register, list and check schemas."),
+            "pipeline": Entry("penstock.cli.pipeline", "Make, run and watch pipelines on Spark."),
+        },
+    ),
+    (
+        "Access",
+        {
+            "tenant": Entry("penstock.cli.tenant", "Register, list and delete tenants."),
+            "users": Entry("penstock.cli.users", "Add, list, change and delete users."),
+            "roles": Entry("penstock.cli.roles", "List roles and what they allow."),
+            "acl": Entry("penstock.cli.acl", "Set who may use a topic."),
+            "keys": Entry("penstock.cli.keys", "Add, list, replace and revoke API keys."),
+            "token": Entry("penstock.cli.token", "Make and read tokens."),
+            "audit": Entry("penstock.cli.audit", "Read and verify the audit log."),
+            "cert": Entry("penstock.cli.cert", "Show the certificate that the broker presents."),
+        },
+    ),
+    (
+        "Operate",
+        {
+            "top": Entry("penstock.cli.top", "Watch what goes through a broker.", "top"),
+            "bench": Entry("penstock.cli.bench", "Measure how much a broker takes and gives.", "bench"),
+            "backup": Entry("penstock.cli.backup", "Copy a broker while it runs, and check the copy."),
+            "restore": Entry("penstock.cli.backup", "Bring a backup back into a new data directory.", "restore"),
+            "status": Entry("penstock.cli.status", "Show a broker on one screen, and what is wrong.", "status"),
+            "debug": Entry("penstock.cli.debug", "Collect what a report about a broker should have."),
+            "doctor": Entry("penstock.cli.doctor", "Check this machine for a broker: what is wrong.", "doctor"),
+        },
+    ),
+    (
+        "Check",
+        {
+            "log": Entry("penstock.cli.log", "Verify and repair the journal."),
+            "conformance": Entry("penstock.cli.conformance", "Check how a protocol is spoken.", "conformance"),
+            "version": Entry("penstock.cli.version", "Print the version.", "version"),
+        },
+    ),
 )
+"""All commands, in the order of `penstock --help`."""
+
+
+class Commands(LazyGroup):
+    sections = SECTIONS
+
 
 app = typer.Typer(
     name="penstock",
+    cls=Commands,
     help="One durable log behind five broker wire protocols.",
+    epilog="`penstock COMMAND --help` tells more, with examples.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-app.command("serve")(serve.serve)
-app.command("up")(up.up)
-app.command("config")(config.show)
-app.add_typer(log.app, name="log")
-app.add_typer(topic.app, name="topic")
-app.add_typer(table.app, name="table")
-app.add_typer(schema.app, name="schema")
-app.add_typer(tenant.app, name="tenant")
-app.add_typer(keys.app, name="keys")
-app.add_typer(users.app, name="users")
-app.add_typer(roles.app, name="roles")
-app.add_typer(acl.app, name="acl")
-app.add_typer(pipeline.app, name="pipeline")
-app.add_typer(token.app, name="token")
-app.add_typer(audit.app, name="audit")
-app.add_typer(cert.app, name="cert")
-app.command("sql")(sql.sql)
-app.command("conformance")(conformance.conformance)
-app.command("produce")(records.produce)
-app.command("fetch")(records.fetch)
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"penstock {__version__}")
+        raise typer.Exit
 
 
-@app.command()
-def version() -> None:
-    """Print the version."""
-    typer.echo(f"penstock {__version__}")
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None: ...
+
+
+def main() -> None:
+    """The entry point: Ctrl-C and readers that go away end the command quietly, wherever it is."""
+    try:
+        app(prog_name="penstock")
+    except BrokenPipeError:
+        # The reader of our output has gone. Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 if __name__ == "__main__":
-    app()
+    main()

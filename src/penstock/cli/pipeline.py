@@ -25,7 +25,9 @@ from penstock.spark.pipelines.runner import Event
 from penstock.spark.pipelines.scaffold import write_project
 from penstock.spark.pipelines.session import remote
 
-app = typer.Typer(help="Pipelines on Spark: topics to tables, results to topics.", no_args_is_help=True)
+app = typer.Typer(
+    help="Pipelines on Spark: topics to tables, results to topics.", no_args_is_help=True, rich_markup_mode=None
+)
 
 Directory = Annotated[str, typer.Argument(metavar="DIR", help="The project folder.")]
 Broker = Annotated[

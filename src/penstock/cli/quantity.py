@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.cli.failure import fail
-from penstock.config.layers import DURATION_UNITS, QUANTITY, SIZE_UNITS
+from penstock.config.units import DURATION_UNITS, QUANTITY, SIZE_UNITS
 
 
 def seconds(flag: str, text: str) -> float:

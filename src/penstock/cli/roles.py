@@ -6,57 +6,65 @@ from typing import Annotated, Final
 
 import typer
 
-from penstock.cli import admin_request, flags
-from penstock.cli.tables import print_table
-from penstock.config.settings import Settings
+from penstock.cli import admin_request
+from penstock.cli.administered import WAYS, Administered, with_administered
+from penstock.cli.output import Output, OutputOption, show_views
 
-app = typer.Typer(help="List, set and remove roles.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help=f"List, set and remove roles. {WAYS}\n\n"
+    "  penstock roles set billing --allow read,write --description 'reads orders, writes invoices'\n\n"
+    "  penstock roles list",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 COLUMNS: Final = ("name", "permissions", "kind", "description")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The role's name.")]
-Tenant = Annotated[str, typer.Option("--tenant", help="The tenant that the role belongs to.")]
+Tenant = Annotated[str | None, typer.Option("--tenant", help="The tenant that the role belongs to.")]
 
 
 @app.command("list")
-@flags.with_settings()
-def list_roles(settings: Settings, tenant: Tenant = "default") -> None:
+@with_administered()
+def list_roles(broker: Administered, tenant: Tenant = None, output: OutputOption = Output.TABLE) -> None:
     """List the built-in roles, and those of a tenant."""
-    from penstock.admin.users import RoleView
+    from penstock.admin.roles import RoleView
 
-    roles = admin_request.call(settings, "GET", _path(tenant), list[RoleView])
+    roles = admin_request.all_of(broker, _path(tenant), RoleView)
     kinds = {True: "built-in", False: "custom"}
-    rows = [(role.name, ",".join(role.permissions), kinds[role.built_in], role.description) for role in roles]
-    print_table(COLUMNS, rows)
+    show_views(
+        *(output, COLUMNS, roles),
+        lambda role: (role.name, ",".join(role.permissions), kinds[role.built_in], role.description),
+    )
 
 
 @app.command("set")
-@flags.with_settings(must_exist=False)
+@with_administered(must_exist=False)
 def set_role(
-    settings: Settings,
+    broker: Administered,
     name: Name,
     allow: Annotated[
         str,
         typer.Option("--allow", metavar="LIST", help="What it gives, separated by commas: read, write, phi, admin."),
     ],
     description: Annotated[str, typer.Option("--description", help="What it is for.")] = "",
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
 ) -> None:
     """Make a role, or give one other permissions. Acts at once on those who have it."""
-    from penstock.admin.users import RoleTerms
+    from penstock.admin.roles import RoleTerms
 
     permissions = tuple(part.strip() for part in allow.split(",") if part.strip())
-    admin_request.send(settings, "PUT", _path(tenant, name), RoleTerms(permissions, description))
+    admin_request.send(broker, "PUT", _path(tenant, name), RoleTerms(permissions, description))
     typer.echo(f"set role {name}: {', '.join(permissions) or 'nothing'}")
 
 
 @app.command()
-@flags.with_settings()
-def remove(settings: Settings, name: Name, tenant: Tenant = "default") -> None:
+@with_administered()
+def remove(broker: Administered, name: Name, tenant: Tenant = None) -> None:
     """Remove a role that no user has any more, also from all access lists."""
-    admin_request.send(settings, "DELETE", _path(tenant, name))
+    admin_request.send(broker, "DELETE", _path(tenant, name))
     typer.echo(f"removed role {name}")
 
 
-def _path(*parts: str) -> str:
-    return admin_request.path("roles", *parts)
+def _path(tenant: str | None, *parts: str) -> str:
+    return admin_request.path("roles", *parts, tenant=tenant)

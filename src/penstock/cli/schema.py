@@ -1,4 +1,4 @@
-"""`penstock schema`: registers, shows, checks with and deletes schemas of a broker, running or not."""
+"""`penstock schema`: registers, shows, checks with and deletes schemas of a broker, by address or by directory."""
 
 from __future__ import annotations
 
@@ -8,12 +8,20 @@ from typing import Annotated, Final
 import typer
 
 from penstock.broker.schemas.schema import Compatibility, SchemaKind
-from penstock.cli import admin_request, flags
+from penstock.cli import admin_request
+from penstock.cli.administered import WAYS, Administered, with_administered
+from penstock.cli.connected import Namespace, Tenant
 from penstock.cli.failure import fail
-from penstock.cli.tables import print_table, utc
-from penstock.config.settings import Settings
+from penstock.cli.output import Output, OutputOption, show_rows
+from penstock.cli.tables import utc
 
-app = typer.Typer(help="Register, show, check with and delete schemas.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help=f"Register, show, check with and delete schemas. {WAYS}\n\n"
+    "  penstock schema register order order.json --kind json\n\n"
+    "  penstock schema list",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 COLUMNS: Final = ("name", "version", "kind", "compatibility", "bytes", "created")
 MAX_FILE: Final = 1 << 20
@@ -21,72 +29,72 @@ MAX_FILE: Final = 1 << 20
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The schema's name.")]
 File = Annotated[str, typer.Argument(metavar="FILE", help="A file, or - for standard input.")]
 Version = Annotated[int | None, typer.Option("--version", min=1, help="A version instead of the latest.")]
-Tenant = Annotated[str, typer.Option("--tenant", help="The tenant that the schema belongs to.")]
-Namespace = Annotated[str, typer.Option("--namespace", help="The namespace in it.")]
 
 
 @app.command()
-@flags.with_settings(must_exist=False)
+@with_administered(must_exist=False)
 def register(
-    settings: Settings,
+    broker: Administered,
     name: Name,
     file: File,
     kind: Annotated[SchemaKind, typer.Option("--kind", help="The language of the definition.")],
-    tenant: Tenant = "default",
-    namespace: Namespace = "default",
+    tenant: Tenant = None,
+    namespace: Namespace = None,
 ) -> None:
     """Register a definition as the next version, if it fits the latest one."""
     from penstock.admin.schemas import NewVersion, SchemaView
 
     body = NewVersion(kind, _read(file))
-    schema = admin_request.call(settings, "POST", _path(tenant, namespace, name), SchemaView, body)
+    schema = admin_request.call(broker, "POST", _path(tenant, namespace, name), SchemaView, body)
     typer.echo(f"{schema.name} version {schema.version}")
 
 
 @app.command("list")
-@flags.with_settings()
-def list_schemas(settings: Settings, tenant: Tenant = "default", namespace: Namespace = "default") -> None:
+@with_administered()
+def list_schemas(
+    broker: Administered, tenant: Tenant = None, namespace: Namespace = None, output: OutputOption = Output.TABLE
+) -> None:
     """List all versions of all schemas. Times are UTC."""
     from penstock.admin.schemas import SchemaView
 
-    schemas = admin_request.call(settings, "GET", _path(tenant, namespace), list[SchemaView])
+    schemas = admin_request.all_of(broker, _path(tenant, namespace), SchemaView)
     rows = [(each.name, each.version, each.kind, each.mode, each.size, utc(each.created)) for each in schemas]
-    print_table(COLUMNS, rows, numbers=("version", "bytes"))
+    show_rows(output, COLUMNS, rows, numbers=("version", "bytes"))
 
 
 @app.command()
-@flags.with_settings()
+@with_administered()
 def show(
-    settings: Settings,
+    broker: Administered,
     name: Name,
     version: Version = None,
-    tenant: Tenant = "default",
-    namespace: Namespace = "default",
+    tenant: Tenant = None,
+    namespace: Namespace = None,
 ) -> None:
     """Print a definition as it was registered. What it is goes to standard error."""
     from penstock.admin.schemas import SchemaText
 
-    text = admin_request.call(settings, "GET", _path(tenant, namespace, name, _number(version)), SchemaText)
+    text = admin_request.call(broker, "GET", _path(tenant, namespace, name, _number(version)), SchemaText)
     schema = text.schema
     typer.echo(f"{schema.name} version {schema.version}: {schema.kind}, compatibility {schema.mode}", err=True)
     typer.echo(text.definition, nl=not text.definition.endswith(b"\n"))
 
 
 @app.command()
-@flags.with_settings()
+@with_administered()
 def validate(
-    settings: Settings,
+    broker: Administered,
     name: Name,
     file: File,
     version: Version = None,
-    tenant: Tenant = "default",
-    namespace: Namespace = "default",
+    tenant: Tenant = None,
+    namespace: Namespace = None,
 ) -> None:
     """Check the bytes of a file against a schema. Exits with 1 and says why, if they do not fit."""
     from penstock.admin.schemas import MessageToCheck, Verdict
 
     path = _path(tenant, namespace, name, _number(version))
-    verdict = admin_request.call(settings, "POST", path, Verdict, MessageToCheck(_read(file)))
+    verdict = admin_request.call(broker, "POST", path, Verdict, MessageToCheck(_read(file)))
     for reason in verdict.reasons:
         typer.echo(reason, err=True)
     if verdict.reasons:
@@ -95,34 +103,34 @@ def validate(
 
 
 @app.command()
-@flags.with_settings()
+@with_administered()
 def mode(
-    settings: Settings,
+    broker: Administered,
     name: Name,
     mode: Annotated[Compatibility, typer.Argument(metavar="MODE", help=f"{', '.join(Compatibility)}.")],
-    tenant: Tenant = "default",
-    namespace: Namespace = "default",
+    tenant: Tenant = None,
+    namespace: Namespace = None,
 ) -> None:
     """Say how a new version has to fit the latest one: backward (the default; it reads what that one wrote), forward
     (it can be read by that one), full (both) or none."""
     from penstock.admin.schemas import NewMode
 
-    admin_request.send(settings, "PUT", _path(tenant, namespace, name), NewMode(mode))
+    admin_request.send(broker, "PUT", _path(tenant, namespace, name), NewMode(mode))
     typer.echo(f"{name} is {mode}")
 
 
 @app.command()
-@flags.with_settings()
+@with_administered()
 def delete(
-    settings: Settings,
+    broker: Administered,
     name: Name,
     version: Annotated[int | None, typer.Option("--version", min=1, help="One version instead of all.")] = None,
-    tenant: Tenant = "default",
-    namespace: Namespace = "default",
+    tenant: Tenant = None,
+    namespace: Namespace = None,
 ) -> None:
     """Delete a version, or all. Its number is not used again."""
     parts = () if version is None else (str(version),)
-    admin_request.send(settings, "DELETE", _path(tenant, namespace, name, *parts))
+    admin_request.send(broker, "DELETE", _path(tenant, namespace, name, *parts))
     typer.echo(f"deleted {name}" + ("" if version is None else f" version {version}"))
 
 
@@ -144,5 +152,5 @@ def _number(version: int | None) -> str:
     return "latest" if version is None else str(version)
 
 
-def _path(*parts: str) -> str:
-    return admin_request.path("schemas", *parts)
+def _path(tenant: str | None, namespace: str | None, *parts: str) -> str:
+    return admin_request.path("schemas", *parts, tenant=tenant, namespace=namespace)

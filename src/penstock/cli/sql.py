@@ -1,4 +1,4 @@
-"""`penstock sql`: a statement on the streams of a tenant, answered by the running broker, or else from its files."""
+"""`penstock sql`: statements on the streams of a tenant, answered by a running broker, or else from its files."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import msgspec
 import typer
 
-from penstock.cli import admin_request, flags
+from penstock.cli import admin_request
+from penstock.cli.administered import Administered, with_administered
+from penstock.cli.connected import Namespace, Tenant
 from penstock.cli.failure import fail
+from penstock.cli.moment import moment as parse_moment
 from penstock.cli.tables import print_ruled
-from penstock.config.settings import Settings
+from penstock.cli.target import Target
 
 if TYPE_CHECKING:
     from penstock.admin.sql import SqlRequest, SqlRows
+    from penstock.config.settings import Settings
 
 Cell = int | str | bool | None
 
@@ -24,37 +28,88 @@ WIDEST: Final = 60  # characters of a column at a terminal
 TIMEOUT_SECONDS: Final = 45.0  # that the statement may wait for its turn, and some more
 
 
-@flags.with_settings()
+@with_administered()
 def sql(
-    settings: Settings,
-    statement: Annotated[str, typer.Argument(metavar="STATEMENT", help="What to carry out; - reads standard input.")],
+    broker: Administered,
+    statement: Annotated[
+        str | None,
+        typer.Argument(metavar="[STATEMENT]", help="What to carry out; - reads standard input; else a shell."),
+    ] = None,
     param: Annotated[
         list[str] | None,
         typer.Option("--param", metavar="VALUE", help="A value for $1, the next one for $2, … Repeatable; as text."),
     ] = None,
     at: Annotated[
-        int | None, typer.Option("--at", metavar="POSITION", min=0, help="On the log as it was at this position.")
+        str | None,
+        typer.Option("--at", metavar="POSITION", help="On the log as it was at this position, or at a time: @-1h."),
     ] = None,
-    tenant: Annotated[str, typer.Option("--tenant", help="Whose streams.")] = "default",
-    namespace: Annotated[str, typer.Option("--namespace", help="The namespace in it.")] = "default",
+    tenant: Tenant = None,
+    namespace: Namespace = None,
     form: Annotated[Literal["table", "json", "csv"], typer.Option("--format", help="How rows are printed.")] = "table",
 ) -> None:
-    """Carry out one statement of SQL and print its rows. Streams are tables; see docs/sql.md.
+    """Carry out one statement of SQL and print its rows, or, without one, open a shell. Streams are tables; see
+    docs/sql.md.
 
-    Without a running broker the data directory is read, and nothing can be changed.
+    By a data directory without a running broker it is read, and nothing can be changed.
+
+    penstock sql 'SELECT count(*) FROM orders'
+
+    penstock sql 'SELECT * FROM orders WHERE id = $1' --param 7 --at @-1h --format json
     """
-    from penstock.admin.sql import SqlRequest, SqlRows
-    from penstock.cli.administration import request_running  # here, because it loads the whole broker
+    run = Statements(broker, tenant, namespace, at, form)
+    if statement is None:
+        from penstock.cli.sql_shell import shell
 
-    text = sys.stdin.read() if statement == "-" else statement
-    request = SqlRequest(text, list[Cell](param or ()), at)
-    path = admin_request.path("sql", tenant, namespace)
-    timeout = settings.sql.seconds + TIMEOUT_SECONDS
-    body = request_running(settings, "POST", path, msgspec.json.encode(request), timeout)
-    found = None if body is None else msgspec.json.decode(body, type=SqlRows)
-    if found is None:
-        found = _offline(settings, tenant, namespace, request)
-    _PRINT[form](found.columns, found.rows)
+        shell(run)
+        return
+    run(sys.stdin.read() if statement == "-" else statement, list[Cell](param or ()))
+
+
+class Statements:
+    """Statements on one broker, whose rows are printed in one form."""
+
+    def __init__(
+        self, broker: Administered, tenant: str | None, namespace: str | None, at: str | None, form: str
+    ) -> None:
+        self._broker = broker
+        self._scope = tenant, namespace
+        self._form = form
+        self.at = at
+
+    def __call__(self, text: str, params: list[Cell]) -> None:
+        """Carry one out and print its rows. Ends the command if it is refused."""
+        from penstock.admin.sql import SqlRequest, SqlRows
+
+        position, text = _as_of(self.at, text)
+        request = SqlRequest(text, params, position)
+        tenant, namespace = self._scope
+        path = admin_request.path("sql", tenant=tenant, namespace=namespace)
+        data = msgspec.json.encode(request)
+        body: bytes | None
+        if isinstance(self._broker, Target):
+            body = admin_request.over_network(self._broker, "POST", path, data)
+        else:
+            from penstock.cli.administration import request_running  # here, because it loads the whole broker
+
+            body = request_running(self._broker, "POST", path, data, self._broker.sql.seconds + TIMEOUT_SECONDS)
+        if body is not None:
+            found = msgspec.json.decode(body, type=SqlRows)
+        else:
+            assert not isinstance(self._broker, Target)
+            found = _offline(self._broker, tenant or "default", namespace or "default", request)
+        _PRINT[self._form](found.columns, found.rows)
+
+
+def _as_of(at: str | None, text: str) -> tuple[int | None, str]:
+    """The position that a statement looks at, and the statement, which has the moment in it if it looks at one."""
+    if at is None:
+        return None, text
+    if at.startswith("@"):
+        moment = parse_moment("--at", at[1:])
+        return None, f"{text.rstrip().rstrip(';')} AS OF TIMESTAMP '{moment.isoformat()}'"
+    if not at.isdecimal():
+        fail(f"--at {at}: expected a position of the log, or a time such as @-1h", 2)
+    return int(at), text
 
 
 def _offline(settings: Settings, tenant: str, namespace: str, request: SqlRequest) -> SqlRows:

@@ -1,6 +1,7 @@
 """`penstock table`: what the tables of a data directory hold, whether they are what the log was, and their repair.
 
-All but `repair` reads the directory, and changes nothing; a broker may be running.
+All but `repair` reads the directory, and changes nothing; a broker may be running. `repair` is done by the broker, if
+one runs.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 import typer
 
 from penstock.cli import flags
+from penstock.cli.admin_request import path
 from penstock.cli.failure import fail
 from penstock.cli.log import stopped
 from penstock.cli.tables import print_fields, print_table
@@ -25,7 +27,8 @@ from penstock.config.settings import Settings
 if TYPE_CHECKING:  # what reads tables takes a while to load: only when it is needed
     from penstock.broker.state.offline import OfflineLog
     from penstock.broker.state.state import Topic
-    from penstock.broker.tables.table import TablePolicy
+    from penstock.broker.tables.repairs import RepairStatus
+    from penstock.broker.tables.table import RepairReport, TablePolicy
     from penstock.log.tables.location import TableRef
     from penstock.log.tables.table import Table
     from penstock.log.tables.verify import Outcome
@@ -40,6 +43,9 @@ SUMS: Final = ("rows", "files", "bytes", "version")
 
 _TRIES: Final = 5  # a running broker changes files while they are read
 _MAX_RANGES: Final = 8
+_POLL_SECONDS: Final = 0.2  # between two looks at what the broker is at
+
+Progress = Callable[[int, int], None]  # records done, of how many
 
 
 class Directory(NamedTuple):
@@ -155,14 +161,15 @@ def repair(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Rebuild what is damaged in tables, as far as the journal still has it. The broker has to be stopped.
+    """Rebuild what is damaged in tables, as far as the journal still has it. A running broker does it itself, and goes
+    on serving meanwhile; if none runs, it is done here.
 
-    Every file that is replaced is first copied, to _replaced in the table. What cannot be rebuilt stays as it is, and
-    is listed: restore these files from a copy. Exit code 0 if all tables are sound now, 1 if not.
+    Every file that is replaced is first copied, to _replaced in the table. What cannot be rebuilt is listed, and
+    reading it stays an error: put the file back from a copy, and repair again. Exit code 0 if all tables are sound now,
+    1 if not.
     """
-    keep = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     left = 0
-    with _reading(), stopped(settings.data_dir):
+    with _reading():
         directory = _open(settings)
         topics = directory.topics() if topic is None else [directory.topic(tenant, namespace, topic)]
         damaged = []
@@ -178,46 +185,93 @@ def repair(
         if not yes and not typer.confirm("Rebuild these from the journal, as far as it has them?"):
             fail("nothing was changed")
         for found in damaged:
-            left += not _repaired(directory, found, keep, checksums=checksums)
+            left += not _repaired(settings, directory, found, checksums=checksums)
     if left:
-        fail(f"{left} of {len(topics)} tables are still damaged: restore the files named above from a copy")
+        fail(f"{left} of {len(topics)} tables are still damaged: put the files named above back from a copy")
 
 
-def _repaired(directory: Directory, topic: Topic, keep: str, *, checksums: bool) -> bool:
+def _repaired(settings: Settings, directory: Directory, topic: Topic, *, checksums: bool) -> bool:
     """Whether the table is sound now."""
-    from penstock.log.engine import partition_id
     from penstock.log.errors import LogError
-    from penstock.log.tables.repair import repair as repair_table
-    from penstock.log.tables.store import REPLACED
 
-    log, ref = directory.log, directory.ref(topic)
+    with _bar(_shown(topic)) as progress:
+        status = _repaired_by_broker(settings, topic, progress, checksums=checksums)
+        if status is not None:
+            report, error = status.report, status.error
+        else:
+            try:
+                with stopped(settings.data_dir):
+                    report, error = _repaired_here(directory, topic, progress, checksums=checksums), ""
+            except LogError as failure:
+                report, error = None, str(failure)
+    if report is None:
+        typer.echo(f"{_shown(topic)}: {error}")
+        return False
+    _print_report(_shown(topic), report)
+    return report.sound
+
+
+def _repaired_by_broker(
+    settings: Settings, topic: Topic, progress: Progress | None, *, checksums: bool
+) -> RepairStatus | None:
+    """The outcome of a repair by the broker that runs; None if none does."""
+    import msgspec
+
+    from penstock.admin.repairs import RepairRequest
+    from penstock.broker.tables.repairs import RepairStatus
+    from penstock.cli.administration import request_running
+
+    scope = topic.scope
+    where = path("tables", topic.name, "repair", tenant=scope.tenant, namespace=scope.namespace)
+    asked = request_running(settings, "POST", where, msgspec.json.encode(RepairRequest(checksums)))
+    while asked is not None:
+        status = msgspec.json.decode(asked, type=RepairStatus)
+        if status.state not in ("waiting", "running"):
+            return status
+        if progress is not None:
+            progress(status.checked, status.total)
+        time.sleep(_POLL_SECONDS)
+        asked = request_running(settings, "GET", where)
+        if asked is None:
+            fail("the broker has ended, and with it the repair: try again")
+    return None
+
+
+def _repaired_here(directory: Directory, topic: Topic, progress: Progress | None, *, checksums: bool) -> RepairReport:
+    from penstock.broker.tables.table import RepairJob
+    from penstock.log.engine import partition_id
+    from penstock.workers.tables.repair import repair_table
+
+    log = directory.log
+    log.refresh()
     partitions = {number: partition_id(topic.id, number) for number in range(topic.partitions)}
     starts = {number: log.bounds(partition).start for number, partition in partitions.items()}
     ends = {number: log.table_end(partition) for number, partition in partitions.items()}
-    try:
-        with _bar(_shown(topic)) as progress:
-            report = repair_table(ref, log.tailer, starts, ends, keep, progress, checksums=checksums)
-    except LogError as error:
-        typer.echo(f"{_shown(topic)}: {error}")
-        return False
+    return repair_table(RepairJob(0, directory.ref(topic), starts, ends, checksums), log.tailer, progress)
+
+
+def _print_report(name: str, report: RepairReport) -> None:
     if report.log_rebuilt:
-        typer.echo(f"{_shown(topic)}: the table's log was made again from its files")
+        typer.echo(f"{name}: the table's log was made again from its files")
     for damage in report.rebuilt:
-        typer.echo(f"{_shown(topic)}: rebuilt: {damage}")
+        typer.echo(f"{name}: rebuilt: {damage}")
     if report.rewritten:
-        typer.echo(f"{_shown(topic)}: {report.rewritten} files were written again, with checksums")
-    for path in report.removed:
-        typer.echo(f"{_shown(topic)}: removed, as no version of the table needs it: {path}")
+        typer.echo(f"{name}: {report.rewritten} files were written again, with checksums")
+    for removed in report.removed:
+        typer.echo(f"{name}: removed, as no version of the table needs it: {removed}")
     for damage in report.lost:
-        typer.echo(f"{_shown(topic)}: NOT rebuilt: {damage}")
-    if report.log_rebuilt or report.rebuilt or report.removed:
-        typer.echo(f"{_shown(topic)}: copies of what was replaced: {ref.url}/{REPLACED}/{keep}")
-    assert report.after is not None
-    _print_outcome(topic, report.after)
-    return report.after.sound
+        typer.echo(f"{name}: NOT rebuilt: {damage}")
+    if report.copies:
+        typer.echo(f"{name}: copies of what was replaced: {report.copies}")
+    typer.echo(
+        f"{name}: {report.records} records in version {report.version}, {report.compared} of them compared with the "
+        f"journal: {'sound' if report.sound else 'DAMAGED'}"
+    )
+    for line in (*map(str, report.left), *report.problems):
+        typer.echo(f"  damage: {line}")
 
 
-def _verified(directory: Directory, topic: Topic, progress: Callable[[int, int], None] | None) -> Outcome:
+def _verified(directory: Directory, topic: Topic, progress: Progress | None) -> Outcome:
     from penstock.log.engine import partition_id
     from penstock.log.tables.verify import verify as verify_table
 
@@ -293,7 +347,7 @@ def _reading() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _bar(name: str) -> Iterator[Callable[[int, int], None] | None]:
+def _bar(name: str) -> Iterator[Progress | None]:
     """A progress bar, if anybody sees it."""
     if not sys.stderr.isatty():
         yield None

@@ -1,76 +1,156 @@
-"""`penstock topic`: create, list and describe topics of a running broker, and change the settings of one, of a broker
-that runs or not."""
+"""`penstock topic`: creates, lists, describes and deletes topics of a running broker, and changes the settings of one,
+of a broker that runs or not."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-import msgspec
 import typer
 
-from penstock.cli import admin_request, flags, quantity
+from penstock.cli import admin_request, quantity
+from penstock.cli.administered import WAYS, Administered, with_administered
+from penstock.cli.confirmation import Yes, confirm
+from penstock.cli.connected import Namespace, Tenant, administering
 from penstock.cli.failure import fail
-from penstock.cli.server_option import DEFAULT_SERVER, Server, Tls, connected
-from penstock.cli.tables import print_fields, print_table
-from penstock.config.settings import Settings
+from penstock.cli.output import Output, OutputOption, show_fields, show_json, show_rows
+from penstock.cli.tables import printable
+from penstock.cli.target import Target, with_target
 
-app = typer.Typer(help="Create, list, describe and change topics.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Create, list, describe, change and delete topics of a running broker.\n\n"
+    f"`set` also works by its data directory. {WAYS}\n\n"
+    "  penstock topic create orders --partitions 3",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+Retention = Annotated[
+    str | None, typer.Option("--retention", metavar="TIME", help="How long records are kept, such as 7d.")
+]
+RetentionBytes = Annotated[
+    str | None,
+    typer.Option("--retention-bytes", metavar="SIZE", help="How much a partition keeps, such as 10GiB."),
+]
+Schema = Annotated[str | None, typer.Option("--schema", metavar="NAME", help="What every record must fit.")]
 
 
 @app.command()
+@with_target
 def create(
+    target: Target,
     topic: Topic,
-    partitions: Annotated[int, typer.Option("--partitions", min=1, max=1000, help="How many partitions.")] = 1,
-    server: Server = DEFAULT_SERVER,
-    tls_ca: Tls = None,
+    partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, max=1000, help="How many partitions.")] = 1,
+    retention: Retention = None,
+    retention_bytes: RetentionBytes = None,
+    schema: Schema = None,
+    tenant: Tenant = None,
+    namespace: Namespace = None,
 ) -> None:
-    """Create a topic."""
-    with connected(server, tls_ca) as client:
-        created = client.create_topic(topic, partitions)
-        typer.echo(f"created {topic} with {created.partitions_created} partition(s)")
+    """Create a topic. `penstock topic set` changes its settings later.
+
+    penstock topic create orders --partitions 3 --retention 30d
+    """
+    settings: dict[str, object] = {} if schema is None else {"schema": schema}
+    if retention is not None:
+        settings["retention_seconds"] = quantity.seconds("--retention", retention)
+    if retention_bytes is not None:
+        settings["retention_bytes"] = quantity.size("--retention-bytes", retention_bytes)
+    with administering(target, tenant, namespace) as admin:
+        created = admin.topics.create(topic, partitions, **settings)
+        typer.echo(f"created {created.name} with {created.partitions} partition(s)")
 
 
 @app.command("list")
-def list_topics(server: Server = DEFAULT_SERVER, tls_ca: Tls = None) -> None:
-    """List all topics: name and number of partitions."""
-    with connected(server, tls_ca) as client:
-        rows = [(topic.name, topic.partition_count) for topic in client.list_topics()]
-        print_table(("topic", "partitions"), rows, numbers=("partitions",), header_in_pipe=False)
+@with_target
+def list_topics(
+    target: Target,
+    prefix: Annotated[str, typer.Argument(metavar="[PREFIX]", help="Only topics whose name begins like this.")] = "",
+    tenant: Tenant = None,
+    namespace: Namespace = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List topics: name, number of partitions, records and bytes that are there.
+
+    penstock topic list
+
+    penstock topic list orders. --output jsonl
+    """
+    with administering(target, tenant, namespace) as admin:
+        columns = ("topic", "partitions", "records", "bytes")
+        rows = [(topic.name, topic.partitions, topic.records, topic.bytes) for topic in admin.topics.list(prefix)]
+        show_rows(output, columns, rows, numbers=columns[1:], header_in_pipe=False)
 
 
 @app.command()
-def describe(topic: Topic, server: Server = DEFAULT_SERVER, tls_ca: Tls = None) -> None:
-    """Show what each partition of a topic holds."""
-    with connected(server, tls_ca) as client:
-        described = client.describe_topic(topic)
-        columns = ("partition", "first offset", "next offset", "files")
-        rows = [(p.partition, p.log_start_offset, p.high_watermark, p.segment_count) for p in described.partitions]
-        print_table(columns, rows, numbers=columns)
+@with_target
+def describe(
+    target: Target,
+    topic: Topic,
+    tenant: Tenant = None,
+    namespace: Namespace = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show what each partition of a topic holds. Settings and consumer groups go to standard error, or into the JSON.
+
+    penstock topic describe orders
+
+    penstock topic describe orders --output json
+    """
+    with administering(target, tenant, namespace) as admin:
+        found = admin.topics.get(topic)
+    if output is not Output.TABLE:
+        show_json(output, found)
+        return
+    columns = ("partition", "first offset", "next offset", "files")
+    rows = [(each.partition, each.start, each.end, each.segments) for each in found.partitions]
+    show_rows(output, columns, rows, numbers=columns)
+    settings = [f"{name}={value}" for name, value in found.settings.items() if value not in (None, [])]
+    for name, values in (("settings", settings), ("groups", found.groups)):
+        if values:
+            typer.echo(f"{name}: {printable(', '.join(values))}", err=True)
+
+
+@app.command()
+@with_target
+def delete(
+    target: Target,
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics' names.")],
+    yes: Yes = False,
+    tenant: Tenant = None,
+    namespace: Namespace = None,
+) -> None:
+    """Delete topics with all their records. Asks once.
+
+    penstock topic delete orders
+
+    penstock topic delete old-1 old-2 --yes
+    """
+    with administering(target, tenant, namespace) as admin:
+        held = [admin.topics.get(topic).topic for topic in topics]  # all of them are there, or nothing is deleted
+        confirm(f"Delete {', '.join(f'{each.name} with {each.records} record(s)' for each in held)}?", yes)
+        for topic in topics:
+            admin.topics.delete(topic)
+            typer.echo(f"deleted {topic}")
 
 
 DEFAULT: Final = "default"
+PHI: Final = "PHI"
 
 
 @app.command("set")
-@flags.with_settings()
+@with_administered()
 def change(
-    settings: Settings,
+    broker: Administered,
     topic: Topic,
-    schema: Annotated[str | None, typer.Option("--schema", metavar="NAME", help="What every record must fit.")] = None,
+    schema: Schema = None,
     no_schema: Annotated[bool, typer.Option("--no-schema", help="Take any record.")] = False,
     rejected: Annotated[
         Literal["error", "dead-letter"] | None,
         typer.Option("--rejected", help="What becomes of a record that does not fit."),
     ] = None,
-    retention: Annotated[
-        str | None, typer.Option("--retention", metavar="TIME", help="How long records are kept, such as 7d.")
-    ] = None,
-    retention_bytes: Annotated[
-        str | None,
-        typer.Option("--retention-bytes", metavar="SIZE", help="How much a partition keeps, such as 10GiB."),
-    ] = None,
+    retention: Retention = None,
+    retention_bytes: RetentionBytes = None,
     expiry: Annotated[
         str | None, typer.Option("--expiry", metavar="TIME", help="How long a record is delivered, such as 1h.")
     ] = None,
@@ -85,13 +165,14 @@ def change(
         str | None,
         typer.Option("--data-class", help="What the records are; PHI takes a permission to read and to write."),
     ] = None,
-    tenant: Annotated[str, typer.Option("--tenant", help="The tenant that the topic belongs to.")] = "default",
-    namespace: Annotated[str, typer.Option("--namespace", help="The namespace in it.")] = "default",
+    tenant: Tenant = None,
+    namespace: Namespace = None,
+    output: OutputOption = Output.TABLE,
 ) -> None:
-    """Change settings of a topic, and print all that differ from the default. A quantity can also be "default"."""
-    from penstock.broker.security.data_class import PHI
-    from penstock.broker.topics.topic_settings import TopicSettings
+    """Change settings of a topic, and print all that differ from the default. A quantity can also be "default".
 
+    penstock topic set orders --retention 30d --expiry default
+    """
     if schema is not None and no_schema:
         fail("--schema and --no-schema: choose one", 2)
     changes: dict[str, object] = {"schema": None} if no_schema else {}
@@ -111,6 +192,9 @@ def change(
     if data_class is not None:
         spelt = PHI if data_class.upper() == PHI else data_class  # it must not fail to count for its spelling
         changes["data_class"] = None if data_class == DEFAULT else spelt
-    path = admin_request.path("topics", tenant, namespace, topic)
-    known = admin_request.call(settings, "PATCH" if changes else "GET", path, TopicSettings, changes or None)
-    print_fields([(key, value) for key, value in msgspec.structs.asdict(known).items() if value not in (None, ())])
+    path = admin_request.path("topics", topic, tenant=tenant, namespace=namespace)
+    if changes:
+        known = admin_request.call(broker, "PATCH", path, dict[str, Any], changes)
+    else:
+        known = admin_request.call(broker, "GET", path, dict[str, Any])["settings"]
+    show_fields(output, [(key, value) for key, value in known.items() if value not in (None, [])])

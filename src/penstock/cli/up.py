@@ -109,6 +109,10 @@ class Stack:
         while "is ready" not in block:
             text = _some(broker.stdout, TURN_SECONDS)
             if text is None or (not text and time.monotonic() > deadline):
+                if "MAKELEVEL" in os.environ:  # whoever typed `make up` has to know how a flag gets here
+                    typer.echo(
+                        'Flags for the broker go through make like this: make up UP="--listen http=off"', err=True
+                    )
                 raise typer.Exit(broker.wait() or 1 if text is None else 1)
             block += text
         shown, _, _ = block.partition("  Process ")
@@ -285,14 +289,14 @@ class Stack:
             ]
         if self._project is None or self._why_not:
             return [
-                f"{command} fetch orders{at} --follow",
+                f"{command} consume orders{at} --follow",
                 f"{command} produce orders{at} 'hello'",
                 f"{command} topic list{at}",
             ]
         table = _short(self._project.table("revenue_by_minute"))
         look = f"from deltalake import DeltaTable; print(DeltaTable('{table}').to_pandas().tail())"
         return [
-            f"{command} fetch {self._project.topics['revenue']}{at} --follow",
+            f"{command} consume {self._project.topics['revenue']}{at} --follow",
             f"{command} pipeline status {_short(self._project.directory)}",
             f'{_short(sys.executable)} -c "{look}"',
         ]

@@ -8,21 +8,28 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from penstock.cli import admin_request, flags
+from penstock.cli import admin_request
+from penstock.cli.administered import WAYS, Administered, with_administered
 from penstock.cli.failure import fail
-from penstock.cli.tables import print_table, utc
-from penstock.config.settings import Settings
+from penstock.cli.output import Output, OutputOption, show_views
+from penstock.cli.tables import utc
 
 if TYPE_CHECKING:
     from penstock.admin.users import UserView
 
-app = typer.Typer(help="Add, list, change and remove users.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help=f"Add, list, change and remove users. {WAYS}\n\n"
+    "  penstock users add ada --role producer --generate\n\n"
+    "  penstock users list --server broker.example:9092 --user admin --output json",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 COLUMNS: Final = ("name", "roles", "permissions", "state", "created", "updated")
 GENERATED_BYTES: Final = 18
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The user's name.")]
-Tenant = Annotated[str, typer.Option("--tenant", help="The tenant that the user belongs to.")]
+Tenant = Annotated[str | None, typer.Option("--tenant", help="The tenant that the user belongs to.")]
 Roles = Annotated[
     list[str] | None,
     typer.Option("--role", metavar="ROLE", help="A role, such as admin, producer or consumer. Repeatable."),
@@ -32,21 +39,21 @@ Generate = Annotated[bool, typer.Option("--generate", help="Make a password and 
 
 
 @app.command()
-@flags.with_settings(must_exist=False)
+@with_administered(must_exist=False)
 def add(
-    settings: Settings,
+    broker: Administered,
     name: Name,
     role: Roles = None,
     password_stdin: Stdin = False,
     generate: Generate = False,
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
 ) -> None:
     """Add a user. A terminal is asked for the password; elsewhere one is made and printed, this once."""
     from penstock.admin.users import NewUser, UserCreated
 
     password, made = _password(password_stdin, generate)
     body = NewUser(name, password, tuple(role or ()))
-    created = admin_request.call(settings, "POST", _path(tenant), UserCreated, body)
+    created = admin_request.call(broker, "POST", _path(tenant), UserCreated, body)
     user = created.user
     if made:
         typer.echo(password)
@@ -61,26 +68,26 @@ def add(
 
 
 @app.command("list")
-@flags.with_settings()
-def list_users(settings: Settings, tenant: Tenant = "default") -> None:
+@with_administered()
+def list_users(broker: Administered, tenant: Tenant = None, output: OutputOption = Output.TABLE) -> None:
     """List the users of a tenant. Times are UTC."""
     from penstock.admin.users import UserView
 
-    users = admin_request.call(settings, "GET", _path(tenant), list[UserView])
-    print_table(COLUMNS, map(_row, users))
+    users = admin_request.all_of(broker, _path(tenant), UserView)
+    show_views(output, COLUMNS, users, _row)
 
 
 @app.command("set")
-@flags.with_settings()
+@with_administered()
 def change(
-    settings: Settings,
+    broker: Administered,
     name: Name,
     role: Roles = None,
     no_roles: Annotated[bool, typer.Option("--no-roles", help="Take all roles away.")] = False,
     enable: Annotated[
         bool | None, typer.Option("--enable/--disable", help="Whether the user may log in and do anything.")
     ] = None,
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
 ) -> None:
     """Give a user other roles instead of the present ones, disable or enable it. Acts on open connections at once."""
     from penstock.admin.users import UserChange
@@ -90,39 +97,39 @@ def change(
     if not role and not no_roles and enable is None:
         fail("nothing to change: give --role, --no-roles, --enable or --disable", 2)
     roles = () if no_roles else tuple(role) if role else None
-    admin_request.send(settings, "PATCH", _path(tenant, name), UserChange(roles, enable))
+    admin_request.send(broker, "PATCH", _path(tenant, name), UserChange(roles, enable))
     typer.echo(f"changed user {name}")
 
 
 @app.command()
-@flags.with_settings()
+@with_administered()
 def password(
-    settings: Settings,
+    broker: Administered,
     name: Name,
     password_stdin: Stdin = False,
     generate: Generate = False,
-    tenant: Tenant = "default",
+    tenant: Tenant = None,
 ) -> None:
     """Give a user another password. Connections that are open stay open."""
     from penstock.admin.users import NewPassword
 
     new, made = _password(password_stdin, generate)
-    admin_request.send(settings, "PUT", _path(tenant, name, "password"), NewPassword(new))
+    admin_request.send(broker, "PUT", _path(tenant, name, "password"), NewPassword(new))
     if made:
         typer.echo(new)
     typer.echo(f"changed the password of user {name}." + (" Keep it: it is not shown again." if made else ""), err=True)
 
 
 @app.command()
-@flags.with_settings()
-def remove(settings: Settings, name: Name, tenant: Tenant = "default") -> None:
+@with_administered()
+def remove(broker: Administered, name: Name, tenant: Tenant = None) -> None:
     """Remove a user, also from all access lists, at once, also for connections that are open."""
-    admin_request.send(settings, "DELETE", _path(tenant, name))
+    admin_request.send(broker, "DELETE", _path(tenant, name))
     typer.echo(f"removed user {name}")
 
 
-def _path(*parts: str) -> str:
-    return admin_request.path("users", *parts)
+def _path(tenant: str | None, *parts: str) -> str:
+    return admin_request.path("users", *parts, tenant=tenant)
 
 
 def _row(user: UserView) -> tuple[str, ...]:

@@ -50,6 +50,7 @@ def broker_settings(settings: Settings, data_dir: str) -> BrokerSettings:
         tables=table_policy(settings, data_dir),
         queries=query_policy(settings),
         caches=cache_policy(settings),
+        topic_series=settings.telemetry.topic_series,
     )
 
 
@@ -122,7 +123,7 @@ def query_policy(settings: Settings) -> QueryPolicy:
     sql = settings.sql
     return QueryPolicy(
         sql.enabled,
-        sql.start == "connection",
+        sql.start != "statement",
         sql.seconds,
         at_once=sql.threads,
         tenant_share=settings.limits.tenant_share,

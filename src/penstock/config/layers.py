@@ -17,17 +17,15 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import msgspec
 
 from penstock.config.settings import DOOR_NAMES, UDP_DOORS, Config, ConfigError, Settings
+from penstock.config.units import DURATION_UNITS, QUANTITY, SIZE_UNITS
 from penstock.transport.endpoint import parse_endpoint
 
 ENV_PREFIX = "PENSTOCK_"
 # Read by the test suite, the benchmarks and the command line itself; they are no keys.
 ENV_NOT_KEYS = ("PENSTOCK_CONFIG", "PENSTOCK_CRASH_", "PENSTOCK_BENCH_", "PENSTOCK_TEST_", "PENSTOCK_SERVER",
                 "PENSTOCK_PROJECT", "PENSTOCK_CONFORMANCE_")  # fmt: skip
-
-SIZE_UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40, "kb": 10**3, "mb": 10**6,
-              "gb": 10**9, "tb": 10**12}  # fmt: skip
-DURATION_UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
-QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
+OF_COMMANDS = ("PENSTOCK_CONTEXT", "PENSTOCK_USER", "PENSTOCK_PASSWORD_FILE", "PENSTOCK_KEY_FILE",
+               "PENSTOCK_TOKEN_FILE", "PENSTOCK_TLS", "PENSTOCK_TLS_CA")  # fmt: skip
 
 
 def load(
@@ -100,7 +98,7 @@ def _file_layer(path: str) -> Layer:
 
 def _environment_layer(environment: Mapping[str, str]) -> Layer:
     for name in sorted(environment):
-        if name.startswith(ENV_PREFIX) and not name.startswith(ENV_NOT_KEYS):
+        if name.startswith(ENV_PREFIX) and not name.startswith(ENV_NOT_KEYS) and name not in OF_COMMANDS:
             yield name.removeprefix(ENV_PREFIX).lower().replace("__", ".", 1), environment[name], name, True
 
 
@@ -204,6 +202,9 @@ def _check_relations(config: Config) -> None:
         shared = alone is not None and alone.port and parse_endpoint(getattr(settings.listen, name)) == alone
         if shared and name not in ("flight", *UDP_DOORS):
             raise refuse("listen.flight", f"{name} is at {alone} too; Arrow Flight needs a port of its own")
+    administration = parse_endpoint(settings.listen.flymq_admin)
+    if administration and administration.port and parse_endpoint(settings.listen.http) == administration:
+        raise refuse("listen.flymq_admin", f"http is at {administration} too, and both speak HTTP")
     if settings.limits.connection_bytes > settings.limits.total_bytes:
         raise refuse("limits.connection_bytes", "is larger than `limits.total_bytes`")
     if settings.limits.record_bytes > settings.log.entry_bytes:

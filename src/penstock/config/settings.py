@@ -63,6 +63,7 @@ class ListenSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     felix: Address = "127.0.0.1:5000"
     http: Address = "127.0.0.1:8080"
     flight: Address = "127.0.0.1:8815"
+    flymq_admin: Address = "127.0.0.1:9096"  # FlyMQ's administration over HTTP, for its command line
     pinned: tuple[str, ...] = ()  # doors whose port serves them alone, without looking at the first bytes
     # DOOR=PRINCIPAL: whom `security.grants` are for, of clients that have no way to say who they are.
     principals: tuple[Annotated[str, Meta(pattern=PRINCIPAL_OF_DOOR)], ...] = ()
@@ -168,7 +169,7 @@ class QueuesSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 class FlyMqSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """`[flymq]`: what this door can do in more than one way."""
 
-    auth_reply: Literal["both", "spec", "original"] = "both"  # how a successful login is told
+    auth_reply: Literal["both", "spec", "original"] = "both"  # the order in which the reply to a login is told
     fetch_wait_seconds: Annotated[float, Meta(ge=0, le=9, extra=DURATION)] = 0  # of a FETCH that finds nothing
     node: Annotated[str, Meta(min_length=1, max_length=64)] = "penstock"  # what this node is called
     advertised: Annotated[str, Meta(max_length=300)] = ""  # where clients reach it, if that is not `listen.flymq`
@@ -221,7 +222,8 @@ class SqlSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """`[sql]`: queries, in processes of their own."""
 
     enabled: bool = True
-    start: Literal["connection", "statement"] = "connection"  # with the first client that has SQL, or only when it asks
+    # With the first client that has SQL, or only when it asks, or before any door opens.
+    start: Literal["connection", "statement", "broker"] = "connection"
     seconds: Annotated[float, Meta(ge=0.01, le=DAY, extra=DURATION)] = 30  # that one statement may take
     memory_bytes: Annotated[int, Meta(ge=16 * MIB, le=1024 * GIB, extra=SIZE)] = 512 * MIB  # of one statement
     rows: Annotated[int, Meta(ge=1, le=10_000_000)] = 100_000  # of one result
@@ -250,6 +252,12 @@ class TablesSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     keep_seconds: Annotated[float, Meta(ge=0, le=30 * DAY, extra=DURATION)] = _TABLES.keep_us / 1e6  # replaced files
     # Between two looks at a table:
     care_seconds: Annotated[float, Meta(ge=0.1, le=DAY, extra=DURATION)] = _TABLES.maintenance_us / 1e6
+
+
+class TelemetrySection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[telemetry]`: what monitoring is told."""
+
+    topic_series: Annotated[int, Meta(ge=0, le=100_000)] = 100  # topics with metrics of their own: the busiest
 
 
 class PipelineSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -285,6 +293,7 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     sql: SqlSection = SqlSection()
     felix: FelixSection = FelixSection()
     cache: CacheSection = CacheSection()
+    telemetry: TelemetrySection = TelemetrySection()
 
 
 @dataclass(frozen=True, slots=True)

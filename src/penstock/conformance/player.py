@@ -6,13 +6,13 @@ import asyncio
 import base64
 import binascii
 import json
-import secrets
 import struct
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from penstock.conformance import notation
-from penstock.conformance.connection import FRAMINGS, Connection, Unexpected
+from penstock.conformance import cleanup, notation
+from penstock.conformance.cleanup import Leftover, Leftovers, RemoveTopics, RunNames
+from penstock.conformance.connection import FRAMINGS, Connection, Unexpected, Unreachable
 from penstock.conformance.results import FAILED, OK, SKIPPED, Result
 from penstock.conformance.vectors import Conversation, Session, Step, sessions
 
@@ -22,33 +22,95 @@ SLOW: Final = 6  # times as long for one that is said to be slow
 Connect: TypeAlias = Callable[[], Awaitable[Connection]]
 
 
+class Played(NamedTuple):
+    """The results of a run, what it could not remove from the server, and why it stopped before its end, if it did."""
+
+    results: list[Result]
+    left: list[Leftover]
+    interrupted: bool = False
+    unreachable: str = ""
+
+
 async def play_protocol(
-    protocol: str, connect: Connect, given: Mapping[str, str], seconds: float = TIMEOUT
-) -> list[Result]:
-    """All conversations of a protocol, each on a connection of its own. `given`: variables such as user and token."""
-    return [
-        await play(protocol, stem, session, each, connect, given, seconds)
-        for stem, session in sessions(protocol).items()
-        for each in session.conversations
-    ]
+    protocol: str, connect: Connect, given: Mapping[str, str], seconds: float = TIMEOUT,
+    remove: RemoveTopics = cleanup.nowhere,
+) -> Played:  # fmt: skip
+    """All conversations of a protocol, each on a connection of its own. `given`: variables such as user and token.
+    `remove` deletes topics if the protocol cannot. A run that is cancelled removes what it made all the same. Raises
+    Unreachable if there was never a server."""
+    names, leftovers = cleanup.RunNames(), cleanup.Leftovers()
+    results: list[Result] = []
+    interrupted, unreachable = False, ""
+    try:
+        for stem, session in sessions(protocol).items():
+            for each in session.conversations:
+                known = variables(given, names)
+                results.append(await play(protocol, stem, session, each, connect, given, seconds, known, leftovers))
+    except asyncio.CancelledError:
+        interrupted = True
+    except Unreachable as error:
+        if not results:
+            raise
+        unreachable = str(error)
+    await _to_its_end(leftovers.remove_topics(remove))
+    return Played(results, leftovers.told(), interrupted, unreachable)
 
 
 async def play(
     protocol: str, stem: str, session: Session, conversation: Conversation, connect: Connect, given: Mapping[str, str],
-    seconds: float,
+    seconds: float, known: dict[str, bytes] | None = None, leftovers: Leftovers | None = None,
 ) -> Result:  # fmt: skip
-    """One of them. Raises Unreachable."""
+    """One of them, and the cleanup behind it: what that did not remove is added to `leftovers`. Raises Unreachable."""
     name = f"{stem}/{conversation.name}"
     left_out = _left_out(session, conversation, given)
     if left_out:
         return Result(protocol, name, SKIPPED, left_out, conversation.why, conversation.source)
-    player = Player(protocol, await connect(), variables(given), seconds)
+    known = known or variables(given)
+    leftovers = leftovers or cleanup.Leftovers()
     login = session.login if conversation.login and all(each in given for each in session.login_needs) else []
+    player = Player(protocol, await connect(), known, seconds)
     try:
         detail = await player.run("login", login) or await player.run("step", conversation.steps)
     finally:
         await player.connection.close()
+        made = cleanup.made_by(session, conversation)
+        if made:
+            leftovers.add(made, known, f"{protocol} has no way to delete it")
+            await _to_its_end(_clean_up(protocol, session, connect, given, seconds, known, leftovers))
     return Result(protocol, name, FAILED if detail else OK, detail, conversation.why, conversation.source)
+
+
+async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """A cancellation waits for it."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await task
+        raise
+
+
+async def _clean_up(
+    protocol: str, session: Session, connect: Connect, given: Mapping[str, str], seconds: float,
+    known: dict[str, bytes], leftovers: Leftovers,
+) -> None:  # fmt: skip
+    login = session.login if all(each in given for each in session.login_needs) else []
+    for each in session.cleanup:
+        if any(name in given for name in each.without):
+            continue
+        try:
+            player = Player(protocol, await connect(), known, seconds)
+        except Unreachable as error:
+            leftovers.add(each.removes, known, str(error))
+            continue
+        try:
+            fault = await player.run("login", login) or await player.run("cleanup", each.steps)
+        finally:
+            await player.connection.close()
+        if fault:
+            leftovers.add(each.removes, known, f"it could not be deleted: {fault}")
+        else:
+            leftovers.discard(each.removes, known)
 
 
 def _left_out(session: Session, conversation: Conversation, given: Mapping[str, str]) -> str:
@@ -60,19 +122,21 @@ def _left_out(session: Session, conversation: Conversation, given: Mapping[str, 
     return f"there is no way to say {', '.join(unsayable)} in this dialect" if unsayable else ""
 
 
-def variables(given: Mapping[str, str]) -> dict[str, bytes]:
+def variables(given: Mapping[str, str], names: RunNames | None = None) -> dict[str, bytes]:
     """The given variables, and names that nobody has used, of a fixed length: lengths can be written down."""
-    unique = secrets.token_hex(4)
-    names = {"topic": f"conformance_{unique}", "group": f"readers_{unique}", "key": f"key_{unique}"}
-    return {name: value.encode() for name, value in {**_USUAL, **names, **given}.items()} | _kimberlite(given)
+    names = names or RunNames()
+    all_of_them = {**_USUAL, **names.next(), **given}
+    return {name: value.encode() for name, value in all_of_them.items()} | _kimberlite(
+        {"tenant": names.tenant, **given}
+    )
 
 
-_USUAL: Final = {"tenant": "t1", "namespace": "default", "token": "conformance"}
+_USUAL: Final = {"tenant": "default", "namespace": "default", "token": "conformance"}
 
 
 def _kimberlite(given: Mapping[str, str]) -> dict[str, bytes]:
     """A tenant is a number there, and a token one that need not be: each in the three encodings."""
-    tenant = int(given["tenant"]) if given.get("tenant", "").isdigit() else 42
+    tenant = int(given["tenant"]) if given["tenant"].isdigit() else 42
     token = given.get("token", "").encode()
     wide = struct.pack("<Q", len(token)) + token
     return {

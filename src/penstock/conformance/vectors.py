@@ -82,10 +82,19 @@ class VectorFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_onl
     vectors: list[Vector]
 
 
+class Cleanup(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """Steps that remove what a conversation made, played on a connection of their own, however it ended."""
+
+    removes: list[str]  # variables whose things are gone afterwards
+    steps: list[Step]
+    without: list[str] = []  # not with these: what is removed then is not only ours
+
+
 class Session(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     protocol: str
     about: str
     conversations: list[Conversation]
+    cleanup: list[Cleanup] = []
     login: list[Step] = []
     login_needs: list[str] = []
     without: list[str] = []  # as of a conversation, for all of them

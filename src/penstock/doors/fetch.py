@@ -35,7 +35,7 @@ class FetchTask(ABC):
 
     __slots__ = (
         *("broker", "executor", "offloaded", "plan", "started"),
-        *("_error", "_on_complete", "_returned", "_sending"),
+        *("_caller", "_error", "_on_complete", "_returned", "_sending"),
     )
 
     def __init__(self, broker: Broker) -> None:
@@ -43,6 +43,7 @@ class FetchTask(ABC):
         self.plan: VisibleRead | None = None  # the last read
         self.offloaded = False  # whether that was run off the loop, so that anything may have changed meanwhile
         self.started = broker.metrics.timer()
+        self._caller = broker.metrics.caller
         self.executor: Executor | None = None  # where every read has to run; None: here, unless it needs the disk
         self._error: Exception | None = None
         self._sending = False  # a read is being handed to the executor
@@ -69,6 +70,10 @@ class FetchTask(ABC):
     def _failed(self, error: Exception) -> Reply | Exception:
         """The outcome after a read that failed."""
         return error
+
+    def _count(self, messages: int, size: int) -> None:
+        """So many are in the reply."""
+        self.broker.metrics.fetched(messages, size, self.started, self._caller)
 
     # -- what the pipeline calls
 

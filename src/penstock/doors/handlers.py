@@ -19,6 +19,7 @@ class Handler(NamedTuple):
     reads: bool  # waits until what this connection wrote before is committed, so that it finds it
     permission: Permission | None  # needed for what the request names; None: not one permission alone, see the function
     large: bool = False  # the reply may be: it is not made while earlier replies take much memory
+    logs_in: bool = False  # or tries to: to check a secret takes its time, so that a connection may not do it for ever
 
 
 def reads(
@@ -33,3 +34,8 @@ def writes(
 ) -> Handler:
     """A handler that changes something, or depends on nothing: it need not wait for the commits of earlier writes."""
     return Handler(function, False, permission, large)
+
+
+def logs_in(handler: Handler) -> Handler:
+    """A handler of logins."""
+    return handler._replace(logs_in=True)

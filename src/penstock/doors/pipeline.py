@@ -30,6 +30,7 @@ from penstock.doors.handlers import Handler
 from penstock.doors.login_allowance import LoginAllowance
 from penstock.doors.reply import Outcome, PendingReply, Reply
 from penstock.doors.reply_queue import OnFailure, ReplyQueue
+from penstock.doors.request_context import RequestContext
 from penstock.doors.session import CLOSED, DRAINING, OPEN, TRANSITIONS, Channel, ConnectionEvent
 from penstock.log.engine import CommitGroup
 
@@ -61,6 +62,10 @@ class RequestPipeline(ABC):
         self.replies = ReplyQueue(channel.send, self._replied, self._abandon)
         self.state = OPEN
         self._dispatching = False
+        self._metrics = broker.metrics
+        self.figures = broker.metrics.door(self.door)
+        self.figures.sessions += 1
+        self.figures.sessions_opened += 1
         self._turns = broker.turns
         self._turn = Turn(broker.turns, self._resume)
         self._allowance: LoginAllowance | None = None  # of a client that has to log in and has not
@@ -173,12 +178,17 @@ class RequestPipeline(ABC):
 
     def describe_work(self) -> dict[str, str]:
         kind = "unreadable" if self._running is None else self._running.function.__name__
-        return {"door": self.door, "peer": self.channel.peer, "request": kind}
+        context: RequestContext | None = getattr(self, "_context", None)
+        who = "" if context is None else context.identity.name
+        return {"door": self.door, "peer": self.channel.peer, "request": kind, "identity": who}
 
     # -- states
 
     def _change(self, event: ConnectionEvent) -> None:
-        self.state = TRANSITIONS[self.state][event]
+        state = TRANSITIONS[self.state][event]
+        if state is CLOSED and self.state is not CLOSED:
+            self.figures.sessions -= 1
+        self.state = state
 
     @property
     def closed(self) -> bool:
@@ -211,12 +221,15 @@ class RequestPipeline(ABC):
         if self._dispatching or self.state is CLOSED:
             return
         self._dispatching = True
+        metrics = self._metrics
+        before, metrics.caller = metrics.caller, self.figures
         try:
             self.dispatch()
         except Exception as error:  # noqa: BLE001 - `_crash` logs it
             self._crash(error)
         finally:
             self._dispatching = False
+            metrics.caller = before
         try:
             self.replies.flush()
         except Exception as error:  # noqa: BLE001 - as above
@@ -229,7 +242,7 @@ class RequestPipeline(ABC):
     def dispatch(self) -> None:
         """Execute requests, until there are no more, the next one has to wait, or others have their turn."""
         replies, turn = self.replies, self._turn
-        turn.begin()
+        turn.begun = False
         while self._pending is None and not turn.yielding:
             request = self._peek()
             if request is None and not self._inbox:
@@ -248,7 +261,10 @@ class RequestPipeline(ABC):
                 return
             turn.requests -= self._cost
             self._running = handler
+            self.figures.requests += 1
             self._execute(handler, request)
+            if self._allowance is not None and handler is not None and handler.logs_in and not self._logged_in():
+                self._allowance.not_logged_in()
 
     def _feed_slice(self) -> None:
         """Feed the next bytes of the inbox: at most `feed_bytes`."""
@@ -345,11 +361,15 @@ class RequestPipeline(ABC):
 
     def guard(self, step: Callable[[], None]) -> None:
         """Take a step that something outside the pipeline led to, inside the error boundary."""
+        metrics = self._metrics
+        before, metrics.caller = metrics.caller, self.figures
         try:
             step()
         except Exception as error:  # noqa: BLE001 - `_crash` logs it
             self._crash(error)
             self.work()
+        finally:
+            metrics.caller = before
 
     def _crash(self, error: Exception) -> None:
         """A mistake of ours that is not the outcome of one request: the end of the connection. `work` closes it, behind
@@ -401,7 +421,7 @@ class RequestPipeline(ABC):
     # -- replies
 
     def _answer(self, request: Any, reply: Reply) -> None:
-        message, group = reply
+        message, group = reply.message, reply.group
         try:
             data = message if isinstance(message, bytes) else self._encode(request, message)
         except Exception as error:  # noqa: BLE001 - a reply that cannot be encoded; `_fail` logs it
@@ -410,6 +430,7 @@ class RequestPipeline(ABC):
             self._enqueue(request, data, self._state_log.pending_commit if group is None else group)
 
     def _fail(self, request: Any, error: Exception) -> None:
+        self.figures.failed(error)
         expected = isinstance(error, self.expected)
         if not expected:
             self._report(error)
@@ -432,7 +453,7 @@ class RequestPipeline(ABC):
 
     def _replied(self) -> None:
         """Replies have left after a commit. With one request at a time there is nothing else to do then."""
-        if self.state is OPEN and self._idle:
+        if self.state is OPEN and self._pending is None and not self._inbox and self._drained:
             self.channel.progress()
         else:
             self.progress()

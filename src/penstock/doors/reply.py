@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
+
+import msgspec
 
 from penstock.broker.broker import Broker
 from penstock.broker.runtime.executor import Deferred
@@ -16,7 +18,7 @@ COMMITTED: Final = CommitGroup()
 COMMITTED.finish()
 
 
-class Reply(NamedTuple):
+class Reply(msgspec.Struct, frozen=True):
     """A reply that is true once `group` is committed; without one, once every earlier change of state is."""
 
     message: Any  # a message of the protocol; bytes: whole frames
@@ -48,13 +50,19 @@ class OffloadedReply:
         self._reply = reply
 
     def start(self, on_complete: Completion) -> None:
+        metrics = self._broker.metrics
+        caller = metrics.caller
+
         def finish() -> None:
+            before, metrics.caller = metrics.caller, caller
             try:
                 reply = self._reply(self._work.finish())
             except Exception as error:  # noqa: BLE001 - the error boundary is the pipeline's
                 on_complete(error)
             else:
                 on_complete(reply)
+            finally:
+                metrics.caller = before
 
         self._work.start(self._broker.executor, finish)
 

@@ -81,9 +81,9 @@ class ReplyQueue:
             group = self.waiting[0][0]
             if group is None or group.state is not OPEN:
                 self._advance()
-        if self._ready:
-            data = self._ready[0] if len(self._ready) == 1 else b"".join(self._ready)
-            self._ready.clear()
+        if ready := self._ready:
+            data = ready[0] if len(ready) == 1 else b"".join(ready)
+            ready.clear()
             self.held_bytes -= len(data)
             if data:
                 self._send(data)

@@ -116,3 +116,4 @@ class Door:
     name: str
     open: SessionFactory
     max_frame: int  # bytes; no session buffers more input than this
+    speaks: str = ""  # the protocol of its first bytes, if it shares that with a door that is not bound to its port

@@ -58,6 +58,8 @@ class MultiplexedChannel(Protocol):
 class MultiplexedSession(Protocol):
     """A connection, shared by the sessions of its streams. Made when the handshake is done."""
 
+    identity: Identity  # who has logged in
+
     def accept(self, channel: StreamChannel, *, replies: bool) -> StreamSession:
         """The client has opened a stream; `replies`: on which we may send as well."""
 

@@ -119,7 +119,7 @@ class Reader:
             known = self.tailer.extent(partition)
         if known is not None and known[0] <= at < known[1]:
             try:
-                slices = self.tailer.slices(partition, at, min(end, known[1]))
+                slices = self.tailer.slices(partition, at, min(end, known[1]), groups="position" in columns)
             except (OffsetOutOfRange, NotThereYet):
                 return iter(())  # files have gone meanwhile: it is in the table now
             return record_batches(slices, source.topic, columns)
@@ -192,8 +192,8 @@ class Reader:
     # -- by what is known without reading the records
 
     def offset_of(self, source: Source, position: int) -> int:
-        """The partition's end at this global position: the first offset whose record is not below it, or is in a commit
-        group that is not; the partition's end if there is none. A table does not know of groups."""
+        """The partition's end at this global position: the first offset whose record is in a commit group that ends
+        behind it; the partition's end if there is none."""
         while True:
             first = min(max(self._journal_start(source), source.start), source.end)
             try:

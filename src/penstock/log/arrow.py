@@ -34,7 +34,12 @@ RECORD: Final = pa.schema(
 """What everybody sees of a record."""
 
 STORED: Final = RECORD.append(pa.field("expires", TIMESTAMP)).append(pa.field("position", pa.int64()))
-"""And what is kept besides: when it expires (null: never) and its place in the journal as a whole."""
+"""And what is kept besides: when it expires (null: never), and the last global position of its commit group, so that
+the log at a position P has exactly the records with `position < P`: what was appended as one is seen as one."""
+
+OWN_POSITION: Final = "own_position"
+"""The global position of the record itself: what tables of earlier versions have as `position`."""
+_FIELDS: Final = {field.name: field for field in STORED} | {OWN_POSITION: pa.field(OWN_POSITION, pa.int64())}
 
 ROWS: Final = 32_768  # of a record batch
 _WHOLE: Final = 2_048  # a slice of so many records is a record batch of its own, and not copied
@@ -43,7 +48,7 @@ _JOINED_BYTES: Final = 4 << 20  # of smaller slices in one record batch
 
 def schema_of(columns: Sequence[str]) -> pa.Schema:
     """The schema of these columns, in this order. Raises KeyError for one that does not exist."""
-    return pa.schema([STORED.field(name) for name in columns])
+    return pa.schema([_FIELDS[name] for name in columns])
 
 
 # -- from batches to Arrow
@@ -52,7 +57,8 @@ def schema_of(columns: Sequence[str]) -> pa.Schema:
 def record_batches(
     slices: Iterable[RecordSlice], topic: str, columns: Sequence[str], *, rows: int = ROWS
 ) -> Iterator[pa.RecordBatch]:
-    """The records of one partition of `topic`, any `columns` of `STORED`, at most `rows` at a time."""
+    """The records of one partition of `topic`, any `columns` of `STORED`, at most `rows` at a time. For `position` the
+    slices have to know where their groups end."""
     pile = _Pile(topic, columns)
     for part in slices:
         if len(part) >= _WHOLE:
@@ -184,7 +190,8 @@ _JOINED: Final[dict[str, Any]] = {
     "key": _joined_keys,
     "value": lambda pile: pile.binary("value_offsets", "value_bytes"),
     "offset": lambda pile: pile.consecutive([part.base_offset for part in pile.slices]),
-    "position": lambda pile: pile.consecutive([part.position for part in pile.slices]),
+    "position": lambda pile: _int64(np.repeat([_last_position(part) for part in pile.slices], pile.lengths)),
+    OWN_POSITION: lambda pile: pile.consecutive([part.position for part in pile.slices]),
     "timestamp": lambda pile: pile.numbers("timestamps", TIMESTAMP),
     "expires": _joined_expires,
     "headers": _joined_headers,
@@ -252,6 +259,13 @@ def _headers_of(at: _Pointer) -> pa.Array:
     return pa.Array.from_buffers(HEADER_LIST, at.count, buffers, children=[pairs])
 
 
+def _last_position(part: RecordSlice) -> int:
+    """The last global position of the slice's commit group."""
+    if not part.group_end:
+        raise ValueError("a slice that does not know where its commit group ends")
+    return part.group_end - 1
+
+
 def _range(first: int, count: int) -> pa.Array:
     return _int64(np.arange(first, first + count, dtype=np.int64))
 
@@ -264,7 +278,8 @@ _COLUMN: Final[dict[str, Any]] = {
     "key": _keys_of,
     "value": lambda at: at.binary("value_offsets", "value_bytes"),
     "offset": lambda at: _range(at.part.base_offset, at.count),
-    "position": lambda at: _range(at.part.position, at.count),
+    "position": lambda at: _int64(np.full(at.count, _last_position(at.part), np.int64)),
+    OWN_POSITION: lambda at: _range(at.part.position, at.count),
     "timestamp": lambda at: at.numbers("timestamps", TIMESTAMP),
     "expires": _expires_of,
     "headers": _headers_of,
@@ -408,7 +423,7 @@ def _header_pairs(array: pa.Array) -> tuple[bytes, pa.Array]:
 def stored_batch(batch: pa.RecordBatch, partition: PartitionId) -> Batch:
     """Rows of a table, with the columns of `STORED` and consecutive offsets, as a batch of the log.
 
-    Its position is that of its first record; those of the others need not follow it one by one."""
+    Its position is what the table says of its first record."""
     offsets = batch.column("offset").to_numpy()
     if not len(offsets) or int(offsets[-1]) - int(offsets[0]) != len(offsets) - 1 or (np.diff(offsets) != 1).any():
         raise UnusableColumns("the offsets do not follow each other")

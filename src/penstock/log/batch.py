@@ -42,6 +42,7 @@ BATCH_MAGIC: Final = b"PSB1"
 #                                |  | | | | | | | | | | | | | lowest and highest timestamp
 BATCH_HEADER: Final = struct.Struct("<4sIIIIIQQIIIIIIqq")
 _SINGLE: Final = struct.Struct(f"{BATCH_HEADER.format}qii")  # and all that comes before the only value of a batch
+_PAIR: Final = struct.Struct("<ii")  # offsets of one value: where it begins and ends
 HEADER_SIZE: Final = BATCH_HEADER.size
 TRAILER_SIZE: Final = 8
 
@@ -344,9 +345,12 @@ class Batch:
         return self._ints(self.sections()["key_offsets"], self.count + 1)
 
     def values(self, first: int, end: int) -> list[bytes]:
-        at = self.sections()
+        at, data = self.sections(), self.data
+        start = at["value_bytes"]
+        if end - first == 1:  # as a reader asks that takes one at a time
+            a, b = _PAIR.unpack_from(data, at["value_offsets"] + 4 * first)
+            return [data[start + a : start + b]]
         offsets = self._ints(at["value_offsets"], self.count + 1)[first : end + 1].tolist()
-        data, start = self.data, at["value_bytes"]
         return [data[start + a : start + b] for a, b in pairwise(offsets)]
 
     def keys(self, first: int, end: int) -> list[bytes | None]:
@@ -403,12 +407,13 @@ class Batch:
 class RecordSlice:
     """Consecutive records of one batch."""
 
-    __slots__ = ("_end", "_first", "batch")
+    __slots__ = ("_end", "_first", "batch", "group_end")
 
-    def __init__(self, batch: Batch, first: int, end: int) -> None:
+    def __init__(self, batch: Batch, first: int, end: int, group_end: int = 0) -> None:
         self.batch = batch
         self._first = first
         self._end = end
+        self.group_end = group_end  # the global position behind the commit group; 0 if nobody has looked
 
     def __len__(self) -> int:
         return self._end - self._first
@@ -424,7 +429,7 @@ class RecordSlice:
     def between(self, offset: int, end_offset: int) -> RecordSlice:
         """The records from `offset` up to, not including, `end_offset`."""
         base = self.batch.base_offset
-        return RecordSlice(self.batch, offset - base, end_offset - base)
+        return RecordSlice(self.batch, offset - base, end_offset - base, self.group_end)
 
     @property
     def position(self) -> int:

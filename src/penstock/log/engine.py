@@ -16,8 +16,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, NewType, Protocol, TypeAlias
 
+import msgspec
+
 from penstock.log.batch import Headers, RecordSlice
 from penstock.log.columns import Columns
+from penstock.log.latency import Latency
 
 logger = logging.getLogger(__name__)
 
@@ -45,8 +48,7 @@ class Durability(enum.StrEnum):
     MEMORY = "memory"  # in this process; written soon after
 
 
-@dataclass(slots=True)
-class Records:
+class Records(msgspec.Struct):
     """Records for one partition: columns of equal length. `None` for a whole column means no record has it."""
 
     partition: PartitionId
@@ -57,8 +59,7 @@ class Records:
     expected_offset: int | None = None  # append only if this is the partition's next offset
 
 
-@dataclass(slots=True)
-class Prepared:
+class Prepared(msgspec.Struct):
     """Records for one partition that already lie by column as they will be stored: a batch of their own, appended
     without a look at any of them. Whoever made the columns has kept to the limits of a record."""
 
@@ -120,8 +121,7 @@ class CommitGroup:
                 logger.exception("a callback of a commit group failed")
 
 
-@dataclass(slots=True)
-class Appended:
+class Appended(msgspec.Struct):
     """The outcome of an append: true once `group` is committed, void if it fails."""
 
     group: CommitGroup
@@ -316,6 +316,14 @@ class Engine(Protocol):
 
     @property
     def reclaimed(self) -> Reclaimed: ...
+
+    @property
+    def commit_latency(self) -> Latency:
+        """Durations of writing a group, with its sync where it is synced before anybody is answered."""
+
+    @property
+    def write_failures(self) -> int:
+        """Groups and syncs that failed since the log was opened."""
 
     def health(self) -> Health: ...
 

@@ -48,6 +48,7 @@ from penstock.log.errors import (
 )
 from penstock.log.files import Files
 from penstock.log.group_format import CORE, ENGINE, HEADER_SIZE, encode_event
+from penstock.log.latency import Latency
 from penstock.log.open_group import PendingGroup, check_writes, size_of
 from penstock.log.partition import PartitionLog, Tail
 from penstock.log.producers import Produced
@@ -125,6 +126,8 @@ class FileEngine:
         self._last_commit = self._last_sync = clock()
         self._let_go = (0, 0)  # the last file that nobody needs, and the group after which that was so
         self.reclaimed = Reclaimed(0, 0)
+        self.commit_latency = Latency()
+        self.write_failures = 0
         self._committer = committer
         committer.attach(self)
 
@@ -141,25 +144,26 @@ class FileEngine:
         size = size_of(writes, events)
         self._check_append(writes, size)
         group = self._group_for(size)
-        now = self._clock()
+        now, partitions = self._clock(), self._partitions
         for records in writes:
-            log = self._partitions.get(records.partition)
+            log = partitions.get(records.partition)
             if log is not None and log.newest > now:
                 now = log.newest  # the clock was set back: a partition's times never go down
         offsets = []
         for records in writes:
-            log = self._partitions.get(records.partition)
+            log = partitions.get(records.partition)
             if log is None:
-                log = self._partitions[records.partition] = PartitionLog()
+                log = partitions[records.partition] = PartitionLog()
             log.newest = now
-            offsets.append(log.next_offset)
+            offset = log.next_offset
+            offsets.append(offset)
             if isinstance(records, Prepared):
                 if records.columns.count:
-                    group.add_prepared(records, log.next_offset, now)
-                    log.next_offset += records.columns.count
+                    group.add_prepared(records, offset, now)
+                    log.next_offset = offset + records.columns.count
             elif records.values:
-                group.add(records, log.next_offset, now)
-                log.next_offset += len(records.values)
+                group.add(records, offset, now)
+                log.next_offset = offset + len(records.values)
         if events:
             group.events += [encode_event(CORE, event) for event in events]
         base_offsets = tuple(offsets)
@@ -228,7 +232,7 @@ class FileEngine:
             raise self._failure
 
     def _check_append(self, writes: Sequence[Write], size: int) -> None:
-        if size > min(self.entry_bytes, MAX_BATCH_BYTES // 2):
+        if size > self.entry_bytes or size > MAX_BATCH_BYTES // 2:
             raise EntryTooLarge(f"an append of {size} bytes; the log takes {self.entry_bytes}")
         try:
             check_writes(writes, self.next_offset)
@@ -290,6 +294,7 @@ class FileEngine:
         return group
 
     def write(self, sealed: PendingGroup) -> None:
+        started = time.perf_counter_ns()
         entries = sealed.events
         if sealed.batches:
             entries = [*entries, *[batch.data for batch in sealed.batches]]
@@ -298,12 +303,14 @@ class FileEngine:
         )
         if sealed.must_sync:
             self._writer.sync()
+        sealed.write_ns = time.perf_counter_ns() - started
 
     def complete(self, sealed: PendingGroup, error: Exception | None) -> None:
         self._in_flight.remove(sealed)
         if error is not None:
             self._fail(sealed, error)
             return
+        self.commit_latency.add(sealed.write_ns)
         self._index(sealed)
         if not sealed.published:
             self._publish(sealed)
@@ -318,7 +325,9 @@ class FileEngine:
         while (closed := self._segments[-1]) is not segment:
             self._segments.append(self._writer.started.pop(0))
             self._committer.aside(partial(self._close_file, closed))
-        at = sealed.place + HEADER_SIZE + sum(map(len, sealed.events))
+        at = sealed.place + HEADER_SIZE
+        if sealed.events:
+            at += sum(map(len, sealed.events))
         for batch in sealed.batches:
             length = len(batch.data)
             segment.index.add(batch.partition, batch.base_offset, batch.count, at, length, batch.max_timestamp)
@@ -367,6 +376,7 @@ class FileEngine:
     def _fail(self, sealed: PendingGroup, error: Exception) -> None:
         """A group is not in the log: neither are those behind it. Nothing of them was acknowledged. Whether it will be
         there after a start is known of a full disk (it will not), and of what was never handed to the disk."""
+        self.write_failures += 1
         if isinstance(error, LogFull) and not sealed.published:
             logger.error("the disk is full: %s", error)
             self._full = error
@@ -561,6 +571,7 @@ class FileEngine:
         try:
             self._writer.sync()
         except OSError as error:
+            self.write_failures += 1
             self._stop_writing(error)
 
     def _retain(self, now: int, wanted: Callable[[PartitionId], Retention]) -> None:

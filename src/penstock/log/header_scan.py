@@ -12,8 +12,6 @@ from typing import Final, NamedTuple
 from penstock.log.batch import BATCH_HEADER, EXPIRES, HEADER_SIZE
 from penstock.log.engine import PartitionId
 from penstock.log.errors import LogDamaged
-from penstock.log.group_format import ENTRY_PREFIX, GROUP_MAGIC, GroupDamaged, decode_header
-from penstock.log.group_format import HEADER_SIZE as GROUP_HEADER_SIZE
 from penstock.log.index import PartitionIndex
 from penstock.log.segment import Segment
 from penstock.log.tailer import Tailer, batch_span, partition_index
@@ -65,25 +63,9 @@ def may_expire(tailer: Tailer, partition: PartitionId, start: int, end: int) -> 
 
 
 def _group_end(tailer: Tailer, file: Segment, index: PartitionIndex, which: int) -> int:
-    """The global position behind the commit group that a batch is in: that of the next group, which begins where the
-    entries of this one end."""
-    known = tailer.next_position  # first: what is not written yet below begins here
-    read, place = file.file.read, index.places[which]
-    at = (place >> 32) + (place & 0xFFFFFFFF)
-    while at < file.index.end_position:
-        data = read(at, GROUP_HEADER_SIZE)
-        if len(data) < GROUP_HEADER_SIZE:
-            break
-        magic, length = ENTRY_PREFIX.unpack_from(data)
-        if magic == GROUP_MAGIC:
-            try:
-                return decode_header(data, 0, file.salt).position
-            except GroupDamaged as error:
-                raise LogDamaged(file.path, at, str(error)) from None
-        if not length:
-            break
-        at += length
-    return next((later.first_position for later in tailer.segments if later.sequence > file.sequence), known)
+    """The global position behind the commit group that a batch is in."""
+    place = index.places[which]
+    return tailer.group_end(file, (place >> 32) + (place & 0xFFFFFFFF))
 
 
 class _Header(NamedTuple):

@@ -57,10 +57,12 @@ class PendingGroup:
         "snapshot",
         "timestamp",
         "trims",
+        "write_ns",
     )
 
     file: Segment  # where it was written,
-    place: int  # and where in it
+    place: int  # and where in it,
+    write_ns: int  # and how long that took
     number: int
     position: int  # before it
     advance: int  # positions it takes
@@ -116,7 +118,7 @@ class PendingGroup:
 
 def size_of(writes: Sequence[Write], events: Sequence[bytes]) -> int:
     """About what an append takes in the journal."""
-    size = sum(map(len, events)) + 64 * len(events)
+    size = sum(map(len, events)) + 64 * len(events) if events else 0
     for records in writes:
         if isinstance(records, Prepared):
             size += records.columns.byte_size
@@ -131,17 +133,26 @@ def size_of(writes: Sequence[Write], events: Sequence[bytes]) -> int:
 
 def check_writes(writes: Sequence[Write], next_offset: Callable[[PartitionId], int]) -> None:
     """Whether they are where they expect to be, and in columns of equal length. Raises OffsetMismatch or ValueError."""
+    if len(writes) == 1 and writes[0].expected_offset is None:  # as most are
+        _check_columns(writes[0])
+        return
     expected: dict[int, int] = {}
     for records in writes:
         partition = records.partition
         actual = expected[partition] if partition in expected else next_offset(partition)
         if records.expected_offset is not None and records.expected_offset != actual:
             raise OffsetMismatch(records.expected_offset, actual)
-        if isinstance(records, Prepared):
-            expected[partition] = actual + records.columns.count
-            continue
-        count = len(records.values)
-        for column in (records.keys, records.headers, records.expires):
-            if column is not None and len(column) != count:
-                raise ValueError("columns of different lengths")
-        expected[partition] = actual + count
+        expected[partition] = actual + _check_columns(records)
+
+
+def _check_columns(records: Write) -> int:
+    """The number of records."""
+    if isinstance(records, Prepared):
+        return records.columns.count
+    count = len(records.values)
+    if records.keys is None and records.headers is None and records.expires is None:
+        return count
+    for column in (records.keys, records.headers, records.expires):
+        if column is not None and len(column) != count:
+            raise ValueError("columns of different lengths")
+    return count

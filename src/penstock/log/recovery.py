@@ -133,6 +133,7 @@ def read_closed(files: Files, sequence: int) -> Segment:
     """A closed file with its index, for one who only reads. Raises LogDamaged, or FileNotFoundError if it is gone."""
     file = Segment.open(files, sequence, writable=False)
     following = Segment.open(files, sequence + 1, writable=False)
+    file.next_position = following.first_position
     with contextlib.closing(following.file):
         try:
             file.index = side_index(files, file, following)

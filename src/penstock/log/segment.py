@@ -71,13 +71,25 @@ def exist(files: Files) -> bool:
 class Segment:
     """One segment, open for reading, and for writing if it is the last one."""
 
-    __slots__ = ("created", "file", "first_group", "first_position", "index", "path", "salt", "sequence", "size")
+    __slots__ = (
+        "created",
+        "file",
+        "first_group",
+        "first_position",
+        "index",
+        "next_position",
+        "path",
+        "salt",
+        "sequence",
+        "size",
+    )
 
     def __init__(self, file: File, sequence: int) -> None:
         self.file = file
         self.path = journal_path(sequence)
         self.sequence = sequence
         self.salt = self.first_group = self.first_position = self.size = self.created = 0
+        self.next_position = 0  # global, that the next file begins with; for readers, once there is one
         self.index = FileIndex()
 
     def encode_head(self) -> bytes:

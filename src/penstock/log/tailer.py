@@ -9,7 +9,7 @@ broker asks the broker how far it may read.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from threading import RLock
 from typing import Final, NamedTuple
@@ -18,7 +18,14 @@ from penstock.log.batch import BatchDamaged, RecordSlice, check, outline
 from penstock.log.engine import PartitionId
 from penstock.log.errors import LogDamaged, LogError, OffsetOutOfRange
 from penstock.log.files import Files
-from penstock.log.group_format import HEADER_SIZE, decode_event
+from penstock.log.group_format import (
+    ENTRY_PREFIX,
+    GROUP_MAGIC,
+    HEADER_SIZE,
+    GroupDamaged,
+    decode_event,
+    decode_header,
+)
 from penstock.log.index import BatchPlace, FileIndex, IndexDamaged, PartitionIndex
 from penstock.log.reading import runs
 from penstock.log.recovery import Event, held_ranges, index_groups, side_index
@@ -172,6 +179,7 @@ class Tailer:
         """Go on with these files: each but the last is closed, and all of it was there before the next one was."""
         before = self._seen.files[-1] if self._seen.files else None
         for file, following in pairwise(files):
+            file.next_position = following.first_position
             if self._take_side_index(file, following) or file.sequence in self._closed:
                 continue
             if file is before and self._scan is not None:
@@ -237,13 +245,22 @@ class Tailer:
                 return file
         raise LogError(f"{journal_path(sequence)} is no closed segment")
 
-    def slices(self, partition: PartitionId, offset: int, end: int) -> Iterator[RecordSlice]:
+    def slices(self, partition: PartitionId, offset: int, end: int, *, groups: bool = False) -> Iterator[RecordSlice]:
         """The records from `offset` up to, not including, `end`, in order and without gaps. Looks for new ones itself.
+        With `groups`, each slice knows where its commit group ends.
 
         Raises OffsetOutOfRange below what the files hold, NotThereYet above, and LogDamaged, also while it is read.
         """
         files = self.holding(partition, offset, end)
-        return (part for file in files for part in file_slices(file, partition, offset, end))
+        look = self.group_end if groups else None
+        return (part for file in files for part in file_slices(file, partition, offset, end, look))
+
+    def group_end(self, file: Segment, at: int) -> int:
+        """The global position behind the commit group that has an entry which ends at this byte of the file. Raises
+        LogDamaged."""
+        known = self.next_position  # first: what is not written yet below begins here
+        found = next_group_position(file, at)
+        return (file.next_position or known) if found is None else found
 
     def holding(self, partition: PartitionId, offset: int, end: int) -> list[Segment]:
         """The files with these records. They stay readable when they are removed."""
@@ -318,8 +335,16 @@ def _places(index: PartitionIndex, offset: int, end: int) -> Iterator[BatchPlace
         yield BatchPlace(place >> 32, place & 0xFFFFFFFF)
 
 
-def file_slices(file: Segment, partition: int, offset: int, end: int) -> Iterator[RecordSlice]:
-    """The slices of one segment with a partition's records from `offset` up to `end`, in order. Raises LogDamaged."""
+def file_slices(
+    file: Segment,
+    partition: int,
+    offset: int,
+    end: int,
+    group_end: Callable[[Segment, int], int] | None = None,
+) -> Iterator[RecordSlice]:
+    """The slices of one segment with a partition's records from `offset` up to `end`, in order. Raises LogDamaged.
+    `group_end` tells where the commit group ends that has an entry up to a byte of the file, for those who want to know
+    it of each slice."""
     extent = file.index.extent(partition)
     if extent is None:
         return
@@ -341,10 +366,48 @@ def file_slices(file: Segment, partition: int, offset: int, end: int) -> Iterato
             if batch.partition != partition or not base <= offset < behind:
                 reason = f"offsets {base} to {behind} where offset {offset} belongs"
                 raise LogDamaged(file.path, position, reason)
-            yield RecordSlice(batch, offset - base, min(end, behind) - base)
+            group = 0
+            if group_end is not None:
+                known = _position_at(file, data, at + length, position + length)  # most often: read with its batch
+                group = group_end(file, position + length) if known is None else known
+            yield RecordSlice(batch, offset - base, min(end, behind) - base, group)
             offset = behind
     if offset < end:
         raise LogDamaged(file.path, file.index.end_position, f"offset {offset} is missing")
+
+
+def closed_group_end(file: Segment, at: int) -> int:
+    """As `Tailer.group_end`, in a closed file."""
+    found = next_group_position(file, at)
+    return file.next_position if found is None else found
+
+
+def next_group_position(file: Segment, at: int) -> int | None:
+    """The global position that the next commit group from this byte of the file on begins with; entries may come before
+    it. None if the file has none. Raises LogDamaged."""
+    read = file.file.read
+    while at < file.index.end_position:
+        data = read(at, HEADER_SIZE)
+        if len(data) < HEADER_SIZE:
+            break
+        if (found := _position_at(file, data, 0, at)) is not None:
+            return found
+        _, length = ENTRY_PREFIX.unpack_from(data)
+        if not length:
+            break
+        at += length
+    return None
+
+
+def _position_at(file: Segment, data: bytes, at: int, place: int) -> int | None:
+    """The position of the commit group whose header is at `at` in `data`, and at `place` in the file; None if there is
+    no whole one. Raises LogDamaged."""
+    if len(data) - at < HEADER_SIZE or not data.startswith(GROUP_MAGIC, at):
+        return None
+    try:
+        return decode_header(data, at, file.salt).position
+    except GroupDamaged as error:
+        raise LogDamaged(file.path, place, str(error)) from None
 
 
 def partition_index(file: Segment, partition: int) -> PartitionIndex:

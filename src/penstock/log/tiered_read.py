@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Final, TypeVar
 
@@ -89,10 +89,12 @@ def offset_in_table(tiered: TieredReader | None, partition: PartitionId, timesta
 
 class DamageRegister:
     """The damaged offsets of tables that readers have met, in this process or in a worker, until they can be read
-    again. Each is logged once. Any thread."""
+    again; and those that a look at every byte has found, until there is another, since a read may be served from
+    memory. Each is logged once. Any thread."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], TableDamaged] = {}
+        self._verified: frozenset[tuple[str, int]] = frozenset()
         self._lock = Lock()
         self.reads = 0  # that met damage
 
@@ -108,10 +110,25 @@ class DamageRegister:
 
     def readable(self, partition: PartitionId, first: int, end: int) -> None:
         """These offsets were read."""
-        self._drop(lambda error: place_of(error) == partition and error.first < end and first < error.end)
+        self._drop(
+            lambda error: (
+                (error.file, error.first) not in self._verified
+                and place_of(error) == partition
+                and error.first < end
+                and first < error.end
+            )
+        )
+
+    def verified(self, topic: int, damage: Sequence[TableDamaged]) -> None:
+        """All of the table was looked at, and this is what is damaged."""
+        self.forget(topic)
+        self._verified |= {(error.file, error.first) for error in damage}
+        for error in damage:
+            self.add(error)
 
     def forget(self, topic: int) -> None:
         """The topic is gone."""
+        self._verified -= {(error.file, error.first) for error in self.list() if error.topic_id == topic}
         self._drop(lambda error: error.topic_id == topic)
 
     def _drop(self, over: Callable[[TableDamaged], bool]) -> None:

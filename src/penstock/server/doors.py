@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from penstock.admin.environment import Environment
 from penstock.admin.http import http_door
 from penstock.config.doors import felix_settings, flymq_settings, kimberlite_settings
 from penstock.config.settings import Settings
 from penstock.doors.blipmq import session as blipmq
 from penstock.doors.felix.session import felix_door
+from penstock.doors.flymq.rest.door import flymq_admin_door
 from penstock.doors.flymq.session import flymq_door
 from penstock.doors.kimberlite.session import kimberlite_door
 from penstock.doors.rustlog import session as rustlog
@@ -15,17 +17,18 @@ from penstock.doors.streams import StreamsDoor
 
 FLIGHT = "flight"  # served by a worker process, on a port of its own
 FELIX = "felix"  # QUIC
-BUILT = ("rustlog", "blipmq", "flymq", "kimberlite", FELIX, "http", FLIGHT)
+BUILT = ("rustlog", "blipmq", "flymq", "kimberlite", FELIX, "http", FLIGHT, "flymq_admin")
 
 
-def stream_doors(settings: Settings) -> dict[str, Door]:
+def stream_doors(settings: Settings, environment: Environment) -> dict[str, Door]:
     """The doors that a TCP port can serve, by name. Raises ConfigError."""
     doors = (
         rustlog.DOOR,
         blipmq.DOOR,
         flymq_door(flymq_settings(settings)),
         kimberlite_door(kimberlite_settings(settings)),
-        http_door(settings.log.durability),
+        http_door(environment),
+        flymq_admin_door(flymq_settings(settings)),
     )
     return {door.name: door for door in doors}
 

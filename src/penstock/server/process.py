@@ -14,6 +14,7 @@ from collections.abc import Callable
 from penstock.config.settings import Config
 from penstock.server.banner import banner
 from penstock.server.server import Server
+from penstock.server.service_manager import notify
 from penstock.workers.import_guard import without_pandas
 
 logger = logging.getLogger(__name__)
@@ -47,7 +48,9 @@ async def serve(config: Config, announce: Callable[[str], None]) -> None:
     server = Server(config)
     await server.start()
     announce(banner(server))
+    notify("READY=1")
     await stopped.wait()
+    notify("STOPPING=1")
     began = time.monotonic()
     await server.stop()
     announce(f"stopped cleanly after {time.monotonic() - began:.1f} s")

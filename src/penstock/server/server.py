@@ -11,9 +11,12 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from penstock.admin.backups import remove_leftovers
+from penstock.admin.environment import DoorView, Environment
 from penstock.admin.socket import SOCKET, AdminSocket
 from penstock.broker.broker import Broker
 from penstock.broker.errors import StateUnreadable
+from penstock.broker.runtime.clock import wall_clock
 from penstock.broker.runtime.readiness import Phase
 from penstock.broker.security.access import ANONYMOUS
 from penstock.config.broker import data_directory
@@ -24,8 +27,10 @@ from penstock.log.errors import LogError
 from penstock.log.lock import DirectoryLock
 from penstock.server.broker import open_broker
 from penstock.server.doors import BUILT, FELIX, FLIGHT, quic_door, stream_doors
+from penstock.server.environment import config_values, connection_views, door_views
 from penstock.server.errors import StartFailed
 from penstock.server.exposure import exposed_secrets, refuse_exposed_doors
+from penstock.server.figures import ProcessFigures
 from penstock.server.maintenance import maintain
 from penstock.server.watchdog import Watchdog
 from penstock.server.workers import Workers
@@ -66,6 +71,16 @@ class Server:
         self._watchdog: Watchdog | None = None
         self._admin: AdminSocket | None = None
         self.workers: Workers | None = None
+        self.environment = Environment(
+            self.settings.log.durability,
+            None,
+            wall_clock(),
+            self._door_views,
+            lambda: [] if self.tracker is None else connection_views(self.tracker),
+            lambda number: self.tracker is not None and self.tracker.close_one(number),
+            lambda: config_values(self.config),
+            self.data_dir,
+        )
 
     async def start(self) -> None:
         """Raises StartFailed."""
@@ -91,6 +106,7 @@ class Server:
         lock = DirectoryLock(self.data_dir)
         lock.acquire()
         self._lock = lock
+        remove_leftovers(self.data_dir)
         self._bind()
         if self._quic is not None:
             self._certificate = self._quic_certificate()
@@ -102,11 +118,13 @@ class Server:
         tracker = self.tracker = ConnectionTracker(connection_limits(settings), broker.metrics, loop)
         busy_poll = BusyPoll(loop, settings.performance.busy_poll_us / 1e6)
         self.workers = Workers(broker, settings, self.data_dir, self._flight_port)
-        if broker.tables.exist():
-            self._threads.submit(broker.tables.warm)
+        broker.exposition.more.append(ProcessFigures(self.data_dir, self.workers).collect)
+        warming = [loop.run_in_executor(self._threads, broker.tables.warm)] if broker.tables.exist() else []
         self._watchdog = Watchdog(loop, broker, settings.performance.stall_seconds)
         self._maintenance = loop.create_task(maintain(broker, self.workers.start_needed))
         await self.workers.start()
+        if warming:
+            await asyncio.wait(warming)
         self._admin = await self._open_admin(broker)
         await self._listen(broker, tracker, busy_poll, tls)
         if self._quic is not None:
@@ -138,7 +156,9 @@ class Server:
         self, broker: Broker, tracker: ConnectionTracker, busy_poll: BusyPoll, tls: ssl.SSLContext | None
     ) -> None:
         open_names = {name for bind_address in self.plan.addresses for name in bind_address.doors}
-        doors = {name: door for name, door in stream_doors(self.settings).items() if name in open_names}
+        doors = {
+            name: door for name, door in stream_doors(self.settings, self.environment).items() if name in open_names
+        }
         for listener in self.listeners:
             port = Port(
                 protocol=listener.bind_address.doors[0],
@@ -146,6 +166,7 @@ class Server:
                 broker=broker,
                 identity=ANONYMOUS,
                 identities=door_identities(self.settings, listener.bind_address.doors),
+                speaking={doors[name].speaks: name for name in listener.bind_address.doors if doors[name].speaks},
                 tracker=tracker,
                 pinned=listener.bind_address.pinned,
                 tls=tls,
@@ -175,7 +196,7 @@ class Server:
 
     async def _open_admin(self, broker: Broker) -> AdminSocket | None:
         """A file system that has no sockets is no reason not to serve."""
-        admin = AdminSocket(self.data_dir, broker, self.settings.log.durability)
+        admin = AdminSocket(self.data_dir, broker, self.environment)
         try:
             await admin.start()
         except OSError as error:
@@ -233,6 +254,9 @@ class Server:
         if self._flight_port is not None:
             found[FLIGHT] = str(self._flight_port.endpoint)
         return found
+
+    def _door_views(self) -> list[DoorView]:
+        return door_views(self.plan, self.addresses(), self.settings.tls, self.fingerprint)
 
     @property
     def fingerprint(self) -> str:

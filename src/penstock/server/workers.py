@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from penstock.broker.broker import Broker
 from penstock.config.settings import Settings
 from penstock.config.workers import flight_settings, sql_settings, table_settings
@@ -11,14 +13,17 @@ from penstock.workers.flight.worker import FlightWorker
 from penstock.workers.sql.worker import SqlWorker
 from penstock.workers.tables.worker import TableWorker
 
+logger = logging.getLogger(__name__)
+
 
 class Workers:
-    """`start`, then `stop_serving`, then `stop`. Flight runs from the start, SQL too where records are in tables; else
-    they begin with their first work."""
+    """`start`, then `stop_serving`, then `stop`. Flight runs from the start, SQL too where records are in tables or
+    `sql.start` says so; else they begin with their first work."""
 
     def __init__(self, broker: Broker, settings: Settings, data_dir: str, flight_port: ReservedPort | None) -> None:
         self._broker = broker
         self._flight_port = flight_port
+        self._sql_first = settings.sql.start == "broker"
         self.flight: FlightWorker | None = None
         if flight_port is not None:
             endpoint = flight_port.endpoint
@@ -29,18 +34,31 @@ class Workers:
         self.sql = SqlWorker(broker, sql_settings(settings, data_dir)) if settings.sql.enabled else None
 
     async def start(self) -> None:
-        """Raises StartFailed."""
-        if self._broker.tables.exist():  # somebody will ask for them, and should not wait for libraries
+        """Returns when those that run from the start serve. Raises StartFailed."""
+        # Somebody will ask for tables, and should not wait for libraries. Both processes load theirs at the same time.
+        sql_first = self._sql_first or self._broker.tables.exist()
+        if self.sql is not None and sql_first:
             self._broker.queries.expect()
         if self.flight is not None and self._flight_port is not None and not await self.flight.start():
             raise StartFailed(
                 f"flight: the process that serves {self._flight_port.endpoint} did not start; its messages above tell "
                 "more. To go without it: --listen flight=off"
             )
+        if self.sql is not None and sql_first and not await self.sql.ready():
+            logger.warning("the SQL process is not ready yet; its messages tell more, and statements wait for it")
 
     def start_needed(self) -> None:
         """Called about once a second."""
         self.tables.start_if_needed()
+
+    def restarts(self) -> dict[str, int]:
+        """Kind of process → times that one was started again."""
+        processes = {"tables": [self.tables.process]}
+        if self.flight is not None:
+            processes["flight"] = [self.flight.process]
+        if self.sql is not None:
+            processes["sql"] = [one.process for one in self.sql.processes]
+        return {name: sum(max(0, one.starts - 1) for one in found) for name, found in processes.items()}
 
     async def stop_serving(self) -> None:
         """End the one that has clients of its own."""

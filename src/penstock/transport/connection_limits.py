@@ -8,6 +8,7 @@ import contextlib
 import logging
 import math
 import socket
+import time
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -56,9 +57,17 @@ class TrackedConnection(Protocol):
     """A connection, as the connection tracker sees it."""
 
     held: int  # bytes, as last reported to `ConnectionTracker.account`
+    received: int  # bytes
+    sent: int
 
     @property
     def peer(self) -> str: ...
+
+    @property
+    def encrypted(self) -> bool: ...
+
+    def describe_work(self) -> dict[str, str]:
+        """Door, identity, and the kind of the last request."""
 
     def apply_backpressure(self) -> None:
         """Pause or resume reading, by how many bytes this connection and all together hold."""
@@ -81,7 +90,8 @@ class ConnectionTracker:
         self.metrics = metrics
         self.held = 0  # bytes, by all connections
         self.full = False
-        self._connections: set[TrackedConnection] = set()
+        self._connections: dict[TrackedConnection, tuple[int, int]] = {}  # its number, and since when: µs since 1970
+        self._last_number = 0
         self._shared = limits.address_share < 1
         self._hosts: dict[TrackedConnection, str] = {}
         self._by_host: dict[str, int] = {}
@@ -105,7 +115,8 @@ class ConnectionTracker:
         if self._stopping or len(self._connections) >= self.limits.connections or not self._admit_host(connection):
             self.metrics.connections_refused += 1
             return False
-        self._connections.add(connection)
+        self._last_number += 1
+        self._connections[connection] = self._last_number, time.time_ns() // 1000
         self._empty.clear()
         self.metrics.active_connections += 1
         return True
@@ -130,12 +141,23 @@ class ConnectionTracker:
                 del self._by_host[host]
 
     def leave(self, connection: TrackedConnection) -> None:
-        self._connections.remove(connection)
+        del self._connections[connection]
         self._leave_host(connection)
         self.account(connection, 0)
         self.metrics.active_connections -= 1
         if not self._connections:
             self._empty.set()
+
+    def all(self) -> list[tuple[int, int, TrackedConnection]]:
+        """Every connection with its number, and since when it is open, in µs since 1970."""
+        return [(number, since, connection) for connection, (number, since) in self._connections.items()]
+
+    def close_one(self, number: int) -> bool:
+        """Close the connection of this number at once; False if there is none."""
+        found = next((connection for connection, known in self._connections.items() if known[0] == number), None)
+        if found is not None:
+            found.abort()
+        return found is not None
 
     def account(self, connection: TrackedConnection, held: int) -> None:
         """`connection` holds this many bytes now. When all hold too much together, those that hold more than their fair

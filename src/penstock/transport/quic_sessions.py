@@ -154,6 +154,8 @@ class QuicSessions:
 
     def __init__(self, port: QuicPort, connection: QuicConnection) -> None:
         self.held = 0
+        self.received = 0
+        self.sent = 0
         self.peer = connection.peer
         self._port = port
         self._tracker = port.tracker
@@ -168,6 +170,11 @@ class QuicSessions:
         self._least_held = 0  # that was held since no input is taken
         self._stalled_since = 0.0  # since when it is not less
         self._stopping = False
+
+    encrypted = True
+
+    def describe_work(self) -> dict[str, str]:
+        return self._log_keys | {"identity": "" if self._host is None else self._host.identity.name}
 
     # -- what the connection calls
 

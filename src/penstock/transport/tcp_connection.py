@@ -65,6 +65,7 @@ class Port:
     tls_required: bool = False
     busy_poll: BusyPoll | None = None
     identities: Mapping[str, Identity] = field(default_factory=dict)  # by door: of who has proved nothing there
+    speaking: Mapping[str, str] = field(default_factory=dict)  # protocol → the door that is bound here and speaks it
     reported: dict[str, float] = field(default_factory=dict)  # host and protocol → when last logged
 
     def report_once(self, key: str, now: float) -> bool:
@@ -81,6 +82,8 @@ class Port:
 class Connection(asyncio.Protocol):
     def __init__(self, port: Port, loop: asyncio.AbstractEventLoop) -> None:
         self.held = 0
+        self.received = 0
+        self.sent = 0
         self.peer = "?"
         self._port = port
         self._tracker = port.tracker
@@ -130,6 +133,7 @@ class Connection(asyncio.Protocol):
             self._discard(len(data))
         elif self._phase is not CLOSED:
             self._last_activity = self._loop.time()
+            self.received += len(data)
             self._unanswered = True
             if self._busy_poll is not None:
                 self._busy_poll.received()
@@ -184,6 +188,7 @@ class Connection(asyncio.Protocol):
             self._tls.send(data)
             data = self._tls.outgoing()
         self._unanswered = False
+        self.sent += len(data)
         self._transport.write(data)
         if self._busy_poll is not None:
             self._busy_poll.sent()
@@ -213,6 +218,10 @@ class Connection(asyncio.Protocol):
         self.apply_backpressure()
 
     # -- what the tracker calls
+
+    @property
+    def encrypted(self) -> bool:
+        return self._tls is not None
 
     def apply_backpressure(self) -> None:
         """Read, or do not read, by how much is held for this peer and for all."""
@@ -371,6 +380,7 @@ class Connection(asyncio.Protocol):
         if port.tls_required and plain:
             self._refuse(name, "it is not encrypted, and tls.required is set")
             return None
+        name = port.speaking.get(name, name)
         door = port.doors.get(name)
         if door is None:
             self._refuse(name, "that door is not built or is closed")

@@ -17,30 +17,29 @@ E = TypeVar("E", bound=Exception)  # the protocol's error for a bad header
 class Framer(Generic[F, E]):
     """All frames that a piece completes. After a bad header it gives out nothing more: see `error`."""
 
-    __slots__ = ("_buffer", "_needed", "error")
+    __slots__ = ("_buffer", "_needed", "buffered", "error")
 
     def __init__(self, needed: int) -> None:
         self.error: E | None = None  # set as soon as a bad header was read; later input is dropped
+        self.buffered = 0  # bytes held
         self._buffer = bytearray()
         self._needed = needed  # bytes that the buffer must hold before anything can be done with it
-
-    @property
-    def buffered(self) -> int:
-        """Bytes held."""
-        return len(self._buffer)
 
     def feed(self, data: bytes) -> list[F]:
         """The frames that `data` completes, in order. Look at `error` after handling them."""
         if self.error is not None:
             return []
         if self._buffer:
-            if len(self._buffer) + len(data) < self._needed:
+            if self.buffered + len(data) < self._needed:
                 self._buffer += data
+                self.buffered += len(data)
                 return []
             # The buffer held no whole frame before, so what remains after this is no longer than `data`.
             data = b"".join((self._buffer, data))
             self._buffer.clear()
-        return self._cut(data)
+        frames = self._cut(data)
+        self.buffered = len(self._buffer)
+        return frames
 
     def _cut(self, data: bytes) -> list[F]:
         """The whole frames at the beginning of `data`. Buffers the rest and sets `_needed`, or sets `error`."""
@@ -50,10 +49,11 @@ class Framer(Generic[F, E]):
 class PullFramer(Generic[F]):
     """One frame at a time. `next` raises the protocol's error for a bad header, and then again."""
 
-    __slots__ = ("_at", "_data", "_later", "_needed", "empty")
+    __slots__ = ("_at", "_data", "_later", "_needed", "empty", "frame_bytes")
 
     def __init__(self) -> None:
         self.empty = True  # whether nothing is held; looked at by `feed` and by a `next` that gave a frame
+        self.frame_bytes = 0  # of the last frame, with its header
         self._data = b""  # frames are cut from here,
         self._at = 0  # from here on;
         self._later = bytearray()  # fed since
@@ -79,11 +79,13 @@ class PullFramer(Generic[F]):
     def next(self) -> F | None:
         """The next whole frame. Raises as soon as its header shows that there can be none."""
         while True:
-            held = len(self._data) - self._at
+            at = self._at
+            held = len(self._data) - at
             if held >= self._needed:
-                frame = self._cut(self._data, self._at)
+                frame = self._cut(self._data, at)
                 if frame is not None:
                     self._needed = 1
+                    self.frame_bytes = self._at - at
                     if self._at == len(self._data):
                         self._data, self._at = b"", 0
                         self.empty = not self._later

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.broker.broker import Broker
 from penstock.log.errors import TableDamaged
 from penstock.workers.rpc import Handler, RemoteError, RpcClient, typed
 from penstock.workers.supervisor import Empty
+
+if TYPE_CHECKING:  # workers have no use for it, and would wait for it
+    from penstock.broker.broker import Broker
 
 
 class DamageMessage(msgspec.Struct, array_like=True):

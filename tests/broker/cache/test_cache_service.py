@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.broker.broker_fixture import BrokerFixture, committed
+from tests.effort import scaled
 
 from penstock.broker.cache.cache_service import REMOVED_KEYS, SETTLED, SWEEP_ENTRIES
 from penstock.broker.cache.cache_store import CACHE_BYTES, ENTRY_BYTES, CacheName, CachePolicy
@@ -151,7 +152,7 @@ def play(clockwork: Clockwork, model: Model, step: tuple[Any, ...]) -> None:
             clockwork.fixture.free_disk(fault)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(steps)
 def test_caches_are_dictionaries_whose_values_end_in_time(wanted: list[tuple[Any, ...]]) -> None:
     clockwork, model, jumped = Clockwork(), Model(), False
@@ -543,15 +544,15 @@ def test_a_scrape_shows_what_happened() -> None:
     clockwork.get(LOST, "k")
     clockwork.get(LOST, "nothing")
     clockwork.wait(1)
-    text = clockwork.fixture.broker.metrics.text().splitlines()
+    text = clockwork.fixture.broker.exposition.text().splitlines()
     for line in (
-        "cache_puts_total 2.0",
-        "cache_gets_total 2.0",
-        "cache_hits_total 1.0",
-        "cache_expired_total 1.0",
-        "cache_evicted_total 0.0",
-        "cache_entries 1.0",
-        f"cache_bytes {float(CACHE_BYTES + ENTRY_BYTES + 2)}",
-        "cache_journalled_bytes 0.0",
+        "penstock_cache_puts_total 2.0",
+        "penstock_cache_gets_total 2.0",
+        "penstock_cache_hits_total 1.0",
+        "penstock_cache_expired_total 1.0",
+        "penstock_cache_evicted_total 0.0",
+        "penstock_cache_entries 1.0",
+        f"penstock_cache_bytes {float(CACHE_BYTES + ENTRY_BYTES + 2)}",
+        "penstock_cache_journalled_bytes 0.0",
     ):
         assert line in text

@@ -26,7 +26,7 @@ def test_all_are_counted_and_each_topic_at_a_door_is_logged_once_a_minute(caplog
     note("flymq", "127.0.0.1:1", "t", RECORD)
     assert lines(caplog) == 4
     assert fixture.broker.metrics.records_unsendable == 6
-    assert "records_unsendable_total 6.0" in fixture.broker.metrics.text()
+    assert "records_unsendable_total 6.0" in fixture.broker.exposition.text()
 
 
 def test_ever_new_topics_fill_neither_memory_nor_the_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.broker.broker_fixture import START, BrokerFixture
+from tests.effort import scaled
 
 from penstock.broker.errors import LimitReached, QuotaReached
 from penstock.broker.fetch import visible_read
@@ -344,7 +345,7 @@ def test_a_snapshot_keeps_what_was_removed() -> None:
 # -- everything at once
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(150), deadline=None)
 @given(
     batches=st.lists(
         st.tuples(st.lists(st.sampled_from([0, 0, 0, 1, 2, 3]), min_size=1, max_size=6), st.booleans()), max_size=8

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.broker.broker_fixture import BrokerFixture, committed, later
+from tests.effort import scaled
 
 from penstock.broker.errors import (
     AccessDenied,
@@ -617,7 +618,7 @@ def test_the_figures() -> None:
 # -- everything at once
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(seed=st.integers(0, 1 << 32), log=st.sampled_from([None, ON_DISK]))
 def test_each_appears_exactly_once_and_never_early_whatever_happens(seed: int, log: LogSettings | None) -> None:
     chance = random.Random(seed)

@@ -79,8 +79,14 @@ def test_a_partition_that_is_not_there_is_refused_and_nobodys_turn_has_passed(pa
     assert partitioner.choose(orders, None, [-1]) == [0]
 
 
-def test_any_negative_partition_leaves_the_choice() -> None:
-    assert Partitioner().choose(topic(2), None, [-7, -(2**31)]) == [0, 1]
+@pytest.mark.parametrize("partitions", [1, 2])
+@pytest.mark.parametrize("wanted", [-2, -7, -(2**31)])
+def test_no_negative_number_but_one_is_a_partition(partitions: int, wanted: int) -> None:
+    partitioner = Partitioner()
+    for keys in (None, [None, b"k"]):
+        with pytest.raises(PartitionNotFound, match=str(wanted)):
+            partitioner.choose(topic(partitions), keys, [-1, wanted])
+    assert partitioner.choose(topic(partitions), None, [-1]) == [0], "nobody's turn has passed"
 
 
 def test_with_one_partition_there_is_no_choice() -> None:

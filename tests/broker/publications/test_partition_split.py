@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.effort import scaled
 
 from penstock.broker.errors import LimitReached, PartitionNotFound, RecordTooLarge
 from penstock.broker.names import DEFAULT_SCOPE
@@ -67,7 +68,7 @@ def scatter(batches: Sequence[pa.RecordBatch], topic: str | None = None, limits:
 
 
 @given(st.lists(st.one_of(st.none(), st.binary(max_size=80)), min_size=1, max_size=60), st.integers(0, 5))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(150), deadline=None)
 def test_hashes_are_those_of_the_partitioner(keys: list[bytes | None], skip: int) -> None:
     array = pa.array([b"skipped"] * skip + keys, pa.binary()).slice(skip)
     assert hashes(array).tolist() == [fnv1a(key or b"") for key in keys]
@@ -89,7 +90,7 @@ def test_hashes_of_keys_at_the_limit_and_beyond() -> None:
     st.integers(1, 7),
     st.sampled_from(["keys", "partitions", "both", "neither"]),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=scaled(300), deadline=None)
 def test_choices_are_those_of_the_partitioner(
     rows: list[tuple[bytes | None, int]], partitions: int, given_columns: str
 ) -> None:

@@ -639,10 +639,10 @@ def test_figures() -> None:
     fixture = a_world()
     ref = stage(fixture, 0, SMALL)
     fixture.broker.publications.publish(ALICE, DEFAULT_SCOPE, APP, 0, [ref])
-    assert "publications_open 1.0" in fixture.broker.metrics.text()
+    assert "publications_open 1.0" in fixture.broker.exposition.text()
     fixture.commit()
     publish(fixture, 0, [])
-    text = fixture.broker.metrics.text()
+    text = fixture.broker.exposition.text()
     for line in ("publications_open 0.0", "publications_committed_total 1.0", "publications_repeated_total 1.0"):
         assert line in text
     assert "messages_produced_total 4.0" in text

@@ -9,8 +9,9 @@ from tests.broker.broker_fixture import BrokerFixture
 from penstock.broker.groups import consumer_lag
 from penstock.broker.groups.consumer_lag import FetchPositions
 from penstock.broker.names import DEFAULT_SCOPE, Scope
-from penstock.broker.runtime import metrics
+from penstock.broker.runtime import exposition, metrics
 from penstock.broker.security.access import ANONYMOUS as ME
+from penstock.log import latency as latencies
 from penstock.log.engine import Retention
 
 HERE = DEFAULT_SCOPE
@@ -55,13 +56,13 @@ def test_records_count_when_they_are_committed(fixture: BrokerFixture) -> None:
     fixture.broker.produce.append(ME, HERE, "t", 0, [b"12345", b"1"], keys=[b"k", None])
     fixture.broker.produce.append(ME, HERE, "t", 1, [b"1234"])
     assert samples(fixture)["messages_produced_total"] == 0
-    assert samples(fixture)["log_pending_bytes"] > 0
+    assert samples(fixture)["penstock_log_pending_bytes"] > 0
     fixture.commit()
     found = samples(fixture)
     assert found["messages_produced_total"] == 3
     assert found["bytes_in_total"] == 11
-    assert found["log_pending_bytes"] == 0
-    assert found["log_position"] == 4  # with the creation of the topic
+    assert found["penstock_log_pending_bytes"] == 0
+    assert found["penstock_log_position"] == 4  # with the creation of the topic
     fixture.broker.produce.append(ME, HERE, "t", 1, [b"6"])
     fixture.commit()
     assert samples(fixture)["messages_produced_total"] == 4
@@ -72,12 +73,12 @@ def test_records_that_could_not_be_stored_do_not_count(fixture: BrokerFixture) -
     fixture.broker.produce.append(ME, HERE, "t", 0, [b"lost"])
     fixture.commit()
     assert samples(fixture)["messages_produced_total"] == 0
-    assert samples(fixture)["log_writable"] == 0
+    assert samples(fixture)["penstock_log_writable"] == 0
     fixture.free_disk(fault)
     fixture.broker.produce.append(ME, HERE, "t", 0, [b"kept"])
     fixture.commit()
     assert samples(fixture)["messages_produced_total"] == 1
-    assert samples(fixture)["log_writable"] == 1
+    assert samples(fixture)["penstock_log_writable"] == 1
 
 
 def test_latency_is_the_time_until_the_commit(fixture: BrokerFixture) -> None:
@@ -92,37 +93,41 @@ def test_latency_is_the_time_until_the_commit(fixture: BrokerFixture) -> None:
 
 
 def test_latency_is_a_histogram_in_seconds_too(fixture: BrokerFixture) -> None:
-    latency = fixture.broker.metrics.fetch_latency
+    latency = fixture.broker.metrics.door("here").fetch_latency
     for nanoseconds in (0, 4_096, 4_097, 1 << 34, (1 << 34) + 1):
         latency.add(nanoseconds)
     families = {family.name: family for family in text_string_to_metric_families(fixture.broker.metrics_text(ME))}
-    found = families["fetch_latency_seconds"]
+    found = families["penstock_fetch_latency_seconds"]
     assert found.type == "histogram"
-    by_bound = {sample.labels["le"]: sample.value for sample in found.samples if sample.name.endswith("_bucket")}
-    assert len(by_bound) == metrics.LAST_BUCKET - metrics.FIRST_BUCKET + 2
+    by_bound = {
+        sample.labels["le"]: sample.value
+        for sample in found.samples
+        if sample.name.endswith("_bucket") and sample.labels["door"] == "here"
+    }
+    assert len(by_bound) == latencies.LAST_BUCKET - latencies.FIRST_BUCKET + 2
     assert (by_bound["4.096e-06"], by_bound["8.192e-06"]) == (2, 3)
     assert (by_bound["17.179869184"], by_bound["+Inf"]) == (4, 5)
-    totals = {sample.name: sample.value for sample in found.samples if not sample.labels}
-    assert totals["fetch_latency_seconds_count"] == 5
-    assert totals["fetch_latency_seconds_sum"] == 34.359746562
+    totals = {sample.name: sample.value for sample in found.samples if sample.labels == {"door": "here"}}
+    assert totals["penstock_fetch_latency_seconds_count"] == 5
+    assert totals["penstock_fetch_latency_seconds_sum"] == 34.359746562
 
 
 def test_only_the_last_samples_count_for_latency() -> None:
-    ring = metrics.Latency()
-    for _ in range(metrics.LATENCY_SAMPLES):
+    ring = latencies.Latency()
+    for _ in range(latencies.LATENCY_SAMPLES):
         ring.add(1_000_000)
-    for value in range(metrics.LATENCY_SAMPLES):
+    for value in range(latencies.LATENCY_SAMPLES):
         ring.add(value)
-    assert ring.quantiles([0.0, 0.5, 0.99, 1.0]) == [0, 512, 1013, 1023]
+    assert latencies.quantiles(ring.last(), [0.0, 0.5, 0.99, 1.0]) == [0, 512, 1013, 1023]
 
 
 def test_many_requests_in_one_group_cost_a_bounded_number_of_samples(fixture: BrokerFixture) -> None:
-    for _ in range(metrics.LATENCY_SAMPLES + 10):
+    for _ in range(metrics.MAX_STARTED + 10):
         fixture.broker.produce.append(ME, HERE, "t", 0, [b"v"])
     pending = fixture.broker.metrics._pending
-    assert pending is not None and len(pending.started) == metrics.LATENCY_SAMPLES
+    assert pending is not None and len(pending.started) == metrics.MAX_STARTED
     fixture.commit()
-    assert samples(fixture)["messages_produced_total"] == metrics.LATENCY_SAMPLES + 10
+    assert samples(fixture)["messages_produced_total"] == metrics.MAX_STARTED + 10
 
 
 def test_what_retention_removes_is_counted() -> None:
@@ -197,12 +202,12 @@ def test_positions_are_bounded_and_the_oldest_go_first(monkeypatch: pytest.Monke
 
 
 def test_the_number_of_lags_shown_is_bounded(fixture: BrokerFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "MAX_LAG_SERIES", 2)
+    monkeypatch.setattr(exposition, "MAX_LAG_SERIES", 2)
     for group, shown, cut in (("a", 1, 0), ("b", 2, 0), ("c", 2, 1)):
         fixture.broker.groups.commit(ME, HERE, group, "t", 0, 0)
         found = samples(fixture)
         assert sum(name.startswith("consumer_lag{") for name in found) == shown
-        assert found["consumer_lag_cut"] == cut
+        assert found["penstock_consumer_lag_cut"] == cut
 
 
 def test_every_broker_has_its_own_figures(fixture: BrokerFixture) -> None:
@@ -210,4 +215,62 @@ def test_every_broker_has_its_own_figures(fixture: BrokerFixture) -> None:
     fixture.broker.metrics.active_connections += 1
     assert samples(fixture)["active_connections"] == 1
     assert samples(other)["active_connections"] == 0
-    assert (samples(fixture)["topics"], samples(fixture)["partitions"]) == (1, 2)
+    assert (samples(fixture)["penstock_topics"], samples(fixture)["penstock_partitions"]) == (1, 2)
+
+
+def test_every_name_has_the_prefix_but_for_those_that_a_protocol_promises(fixture: BrokerFixture) -> None:
+    families = text_string_to_metric_families(fixture.broker.metrics_text(ME))
+    bare = {family.name for family in families if not family.name.startswith("penstock_")}
+    assert bare == {name.removesuffix("_total") for name in PROMISED} | {"consumer_lag"}
+
+
+def test_figures_are_told_by_door(fixture: BrokerFixture) -> None:
+    everything = fixture.broker.metrics
+    everything.caller = everything.door("one")
+    fixture.broker.produce.append(ME, HERE, "t", 0, [b"v"] * 3)
+    everything.caller = everything.door("two")
+    fixture.broker.produce.append(ME, HERE, "t", 0, [b"v"] * 2)
+    everything.caller = everything.internal
+    fixture.commit()
+    everything.fetched(4, 40, everything.timer(), everything.door("two"))
+    found = samples(fixture)
+    assert found['penstock_messages_produced_total{door="one"}'] == 3
+    assert found['penstock_messages_produced_total{door="two"}'] == 2
+    assert found['penstock_messages_produced_total{door="internal"}'] == 0
+    assert found['penstock_messages_fetched_total{door="two"}'] == 4
+    assert found['penstock_produce_latency_seconds_count{door="one"}'] == 1
+    assert found['penstock_fetch_latency_seconds_count{door="two"}'] == 1
+    assert (found["messages_produced_total"], found["messages_fetched_total"]) == (5, 4)
+    assert found["penstock_log_commit_seconds_count"] == 2  # the topic, and both appends
+
+
+def records_of(fixture: BrokerFixture) -> dict[str, float]:
+    """Topic → records, of those that have a series."""
+    pattern = re.compile(r'penstock_topic_records_total{.*topic="(.*?)"}')
+    return {match[1]: value for name, value in samples(fixture).items() if (match := pattern.match(name))}
+
+
+def test_the_busiest_topics_have_series_and_the_others_one_that_only_rises() -> None:
+    fixture = BrokerFixture(topic_series=2)
+    for name in "abcd":
+        fixture.broker.topics.create(ME, HERE, name, 2)
+
+    def produce(name: str, count: int) -> None:
+        fixture.broker.produce.append(ME, HERE, name, 1, [b"v"] * count)
+        fixture.commit()
+
+    for count, name in enumerate("abcd", start=1):
+        produce(name, count)
+    assert records_of(fixture) == {"d": 4, "c": 3, "other": 1 + 2}
+    produce("a", 9)
+    assert records_of(fixture) == {"a": 10, "d": 4, "other": 3}
+    produce("c", 5)
+    produce("b", 1)
+    assert records_of(fixture) == {"a": 10, "c": 8, "other": 4}
+
+
+def test_a_write_that_fails_is_counted(fixture: BrokerFixture) -> None:
+    fixture.break_disk()
+    fixture.broker.produce.append(ME, HERE, "t", 0, [b"lost"])
+    fixture.commit()
+    assert samples(fixture)["penstock_log_write_failures_total"] == 1

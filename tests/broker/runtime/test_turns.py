@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from penstock.broker.runtime.turns import (
     MAX_BYTES_PER_TURN,
     MAX_PER_TURN,
@@ -108,8 +110,9 @@ def test_those_with_little_to_do_come_first_and_the_others_are_not_forgotten() -
 
 
 def share(loop: Loop, resumed: list[bool]) -> Turn:
+    """One whose first request has begun."""
     turn = Turn(loop.turns, lambda: resumed.append(True))
-    turn.begin()
+    assert not turn.over()
     return turn
 
 
@@ -118,10 +121,11 @@ def test_a_share_ends_with_its_requests_its_bytes_or_its_time() -> None:
     turn = share(loop, [])
     turn.requests -= MAX_PER_TURN
     assert turn.over()
-    turn.begin()
+    turn.begun = False
+    assert not turn.over()
     turn.bytes -= MAX_BYTES_PER_TURN
     assert turn.over()
-    turn.begin()
+    turn.begun = False
     assert not turn.over() and not turn.over()
     loop.now += SHARE - 1
     assert not turn.over()
@@ -141,7 +145,7 @@ def test_a_stranger_has_less_time() -> None:
 def test_nobody_begins_anything_when_the_turn_is_used_up() -> None:
     loop = Loop()
     Busy(loop, TURN).work()
-    assert share(loop, []).over()
+    assert Turn(loop.turns, lambda: None).over()
 
 
 def test_who_gave_way_goes_on_after_the_others() -> None:
@@ -165,3 +169,19 @@ def test_work_that_takes_too_long_at_once_is_reported() -> None:
     Busy(loop, 49 * MILLISECOND, "quick").work()
     Busy(loop, 50 * MILLISECOND, "slow").work()
     assert told == [(50 * MILLISECOND, "slow")]
+
+
+def test_one_who_fails_leaves_nobody_waiting() -> None:
+    loop = Loop()
+    served: list[int] = []
+
+    def fail() -> None:
+        raise RuntimeError
+
+    loop.turns.later(fail)
+    loop.turns.later(lambda: served.append(1))
+    loop.turns.later(lambda: served.append(2))
+    with pytest.raises(RuntimeError):
+        loop.round()
+    loop.round()
+    assert served == [1, 2]

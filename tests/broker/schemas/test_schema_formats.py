@@ -15,6 +15,7 @@ import jsonschema_rs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.effort import scaled
 
 from penstock.broker.errors import SchemaInvalid
 from penstock.broker.schemas.formats import format_of, json_reasons
@@ -447,7 +448,7 @@ def declared_only(definition: Any, value: Any) -> bool:
     return set(value) <= set(fields) and all(declared_only(fields[name], inner) for name, inner in value.items())
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=scaled(400), deadline=None)
 @given(DEFINITIONS, DEFINITIONS, st.lists(VALUES, min_size=1, max_size=20))
 def test_a_compatible_schema_takes_every_message_of_the_old_one(new: Any, old: Any, values: list[Any]) -> None:
     if problems(SchemaKind.JSON, new, old):
@@ -469,7 +470,7 @@ def closed(definition: Any) -> Any:
     return found | {"additionalProperties": False} if found.get("type") == "object" else found
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=scaled(300), deadline=None)
 @given(DEFINITIONS, DEFINITIONS)
 def test_another_judge_never_contradicts_a_compatible_schema(new: Any, old: Any) -> None:
     new, old = closed(new), closed(old)

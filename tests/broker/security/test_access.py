@@ -28,10 +28,11 @@ from penstock.broker.fetch.fetch_service import FetchService
 from penstock.broker.groups.groups import Groups
 from penstock.broker.names import DEFAULT_SCOPE, Scope
 from penstock.broker.produce.delays import Delays
-from penstock.broker.produce.produce_service import ProduceService
+from penstock.broker.produce.produce_service import ProducerBatch, ProduceService
 from penstock.broker.publications.publications import Publications
 from penstock.broker.queries.queries import Queries
 from penstock.broker.queues.dead_letters import DeadLetters
+from penstock.broker.queues.queue import QueueTerms
 from penstock.broker.queues.queues import Queues
 from penstock.broker.schemas.schema import Compatibility, SchemaKind
 from penstock.broker.schemas.schemas import Schemas
@@ -258,7 +259,12 @@ ARGUMENTS: dict[str, Any] = {
     "expected": None,
     "by": 1,
 }
-ADMINISTRATION = {"keys.list", "tenants.create", "tenants.delete"}  # for administrators of all tenants alone
+ADMINISTRATION = {
+    "require_operator",
+    "keys.list",
+    "tenants.create",
+    "tenants.delete",
+}  # for administrators of all tenants alone
 OF_KEYS = {"keys.add", "keys.find", "keys.revoke", "keys.rotate"}  # for those of the key's tenant as well
 
 SERVICES: dict[str, tuple[type, set[str]]] = {
@@ -288,10 +294,12 @@ SERVICES: dict[str, tuple[type, set[str]]] = {
                 "figures",
                 "find",
                 "forget",
+                "hold",
                 "left_by",
                 "needed",
                 "next_job",
                 "put_back",
+                "repair_progress",
                 "safe",
                 "sizes",
             ),
@@ -302,16 +310,24 @@ SERVICES: dict[str, tuple[type, set[str]]] = {
     "topics": (Topics, {"exists", "partition_count"}),
     "produce": (ProduceService, set()),
     "fetch": (FetchService, {"sweep"}),
-    "queues": (Queues, {"finish", "is_watching", "rebuilt", "release", "sweep"}),
+    "queues": (Queues, {"end_dequeue", "finish", "is_watching", "rebuilt", "sweep"}),
     "users": (Users, {"enabled", "list_roles", "login", "permissions", "whoami"}),
 }
 """Attribute of the broker → its class, and which of its public methods take no identity."""
 
 OF_ONE_OPERATION: dict[str, dict[str, Any]] = {
+    "produce.append_once": {
+        "keys": None,
+        "partitions": [0],
+        "headers": None,
+        "producer": ProducerBatch("p", 0, 0),
+    },
     "produce.append_partitioned": {"keys": None, "partitions": [0]},
+    "queues.named": {"terms": QueueTerms("q")},
     "queries.run": {"sql": "SELECT 1"},
     "delays.schedule": {"key": None, "delay_us": 0},
     "schemas.register": {"kind": SchemaKind.JSON, "definition": b"{}"},
+    "schemas.check_next": {"kind": SchemaKind.JSON, "definition": b"{}"},
     "schemas.set_mode": {"mode": Compatibility.NONE},
     "schemas.validate": {"message": b"{}"},
     "dead_letters.fetch": {"maximum": 1},
@@ -322,13 +338,15 @@ OF_ONE_OPERATION: dict[str, dict[str, Any]] = {
     "keys.rotate": {"named": "1"},
     "publications.prepare": {"names": ["there"]},
     "transactions.add": {"id": new_id(ALICE, bytes(TOKEN_BYTES))},
+    "transactions.abort": {"id": new_id(ALICE, bytes(TOKEN_BYTES))},
 }  # arguments that are called like others and mean something else
 
 OF_THE_TENANT = {
     f"users.{name}"
     for name in ("change_password", "create", "delete", "delete_acl", "delete_role", "get", "get_acl", "list",
                  "list_acls", "set_acl", "set_role", "update")
-} | {"tenants.get", "tenants.list"}  # for administrators of the tenant, or of all  # fmt: skip
+} | {"tenants.get", "tenants.list", "transactions.abort", "transactions.open_in"}  # fmt: skip
+"""For administrators of the tenant, or of all."""
 OF_THE_LOG = {"audit.export", "audit.query", "audit.verify"}  # for those too, and for who may AUDIT
 
 OF_TWO_TOPICS = {"dead_letters.replay"}  # to read from one and to write to the other
@@ -404,7 +422,7 @@ def test_every_operation_works_with_one_or_two_permissions_and_no_other(operatio
     if operation == "topics.stream":
         assert needed == {Permission.READ, Permission.WRITE, Permission.DESCRIBE}
         return
-    if operation == "sync":
+    if operation in ("describe", "sync"):
         assert needed == set(Permission) - {Permission.ADMIN}
         return
     assert len(needed) == (
@@ -500,7 +518,7 @@ def test_users_and_the_audit_log_are_for_the_administrators_of_the_tenant(operat
             call(fixture.broker, operation, "there")
     fixture = BrokerFixture(access=policy(Permission.ADMIN, tenant="default"))
     fixture.broker.topics.create(ALICE, DEFAULT_SCOPE, "there", 1)
-    with contextlib.suppress(UserNotFound, RoleNotFound, AuditOff):
+    with contextlib.suppress(UserNotFound, RoleNotFound, TransactionNotFound, AuditOff):
         call(fixture.broker, operation, "there")
 
 

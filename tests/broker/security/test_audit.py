@@ -721,6 +721,7 @@ FAILURES: dict[str, tuple[Callable[[Any], Any], str, str]] = {
     ),
     "schema.alter": (lambda it: it.schemas.set_mode(ADMIN, DEFAULT_SCOPE, "s", Compatibility.NONE), "s", "not found"),
     "schema.delete": (lambda it: it.schemas.delete(ADMIN, DEFAULT_SCOPE, "s"), "s", "not found"),
+    "group.reset": (lambda it: it.groups.reset(ADMIN, DEFAULT_SCOPE, "g", "missing", 0, "latest"), "g", "missing"),
     "group.delete": (lambda it: it.groups.delete(ADMIN, DEFAULT_SCOPE, "g", "there"), "g", "g"),
     "dlq.replay": (lambda it: it.dead_letters.replay(ADMIN, DEFAULT_SCOPE, "there", 5), "there", "5"),
 }

@@ -89,7 +89,7 @@ def test_nonsense_is_nobodys_key(presented: str) -> None:
     add(fixture)
     add(fixture, CHOSEN)
     assert fixture.broker.keys.authenticate(presented, PEER) is None
-    assert "authentication_failures_total 1.0" in fixture.broker.metrics.text()
+    assert "authentication_failures_total 1.0" in fixture.broker.exposition.text()
 
 
 def test_one_keys_secret_does_not_open_another() -> None:
@@ -511,8 +511,8 @@ def test_five_wrong_secrets_of_a_key_lock_that_key_at_that_host_and_no_valid_one
     assert enter(fixture, CHOSEN).name == "key:4"
     fixture.pass_time(60)
     assert fixture.broker.keys.authenticate(presented, PEER, fixture.now) is None
-    text = fixture.broker.metrics.text()
-    assert "authentication_failures_total 7.0" in text and "\nlockouts_total 1.0" in text
+    text = fixture.broker.exposition.text()
+    assert "authentication_failures_total 7.0" in text and "\npenstock_lockouts_total 1.0" in text
 
 
 def test_the_same_wrong_key_again_and_again_is_told_to_wait_and_others_are_not() -> None:

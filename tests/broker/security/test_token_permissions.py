@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from joserfc import jws
 from tests.broker.broker_fixture import START, BrokerFixture
+from tests.effort import scaled
 
 from penstock.broker.errors import AccessDenied, InvalidArgument
 from penstock.broker.names import Scope
@@ -210,7 +211,7 @@ few = st.text("ab", min_size=1, max_size=3)
 names = st.text("ab/?[]:-!", min_size=1, max_size=5)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=scaled(600), deadline=None)
 @given(
     pattern=st.text("ab*/?[]:-!", max_size=12) | st.tuples(few, few, names).map("/".join),
     kind=st.sampled_from(["stream:", "*", "s*:"]),

@@ -120,7 +120,7 @@ def test_a_wrong_password_and_an_unknown_user_are_told_alike(name: str, word: st
     work = fixture.broker.users.login(T, name, word, PEER)
     assert not work.ready  # all take the same way, whose time is that of argon2
     assert done(work) is LoginRefusal.WRONG
-    assert "authentication_failures_total 1.0" in fixture.broker.metrics.text()
+    assert "authentication_failures_total 1.0" in fixture.broker.exposition.text()
 
 
 def test_the_password_of_nobody_costs_as_much_as_anybodys() -> None:
@@ -214,7 +214,7 @@ def test_who_guesses_is_locked_out_of_the_name_at_the_host_and_others_are_not() 
     assert isinstance(enter(fixture, "alice", tenant="acme"), Identity)
     assert fixture.broker.keys.authenticate("any", PEER) is None
     assert isinstance(login(fixture, "alice", peer="10.0.0.2:1"), Identity)
-    assert "lockouts_total 1.0" in fixture.broker.metrics.text()
+    assert "lockouts_total 1.0" in fixture.broker.exposition.text()
     fixture.pass_time(31)
     assert isinstance(login(fixture, "alice"), Identity)
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.effort import scaled
 
 from penstock.broker.subscriptions.cursor import MAX_SPANS, Cursor, Holding, Span
 from penstock.log.engine import Bounds
@@ -200,4 +201,4 @@ class Sharing(RuleBasedStateMachine):
 
 
 TestSharing = Sharing.TestCase
-TestSharing.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestSharing.settings = settings(max_examples=scaled(60), stateful_step_count=30, deadline=None)

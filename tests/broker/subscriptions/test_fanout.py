@@ -195,9 +195,9 @@ def test_figures() -> None:
     follow(fixture, 0, room=1)
     assert fixture.broker.fanout.figures() == (2, 6)
     text = fixture.broker.metrics_text(ANONYMOUS)
-    assert "\nbroadcast_followers 2.0\n" in text
-    assert "\nbroadcast_lag 6.0\n" in text
-    assert "\nbroadcast_dropped_total 0.0\n" in text
+    assert "\npenstock_broadcast_followers 2.0\n" in text
+    assert "\npenstock_broadcast_lag 6.0\n" in text
+    assert "\npenstock_broadcast_dropped_total 0.0\n" in text
 
 
 def test_where_it_may_not_begin() -> None:

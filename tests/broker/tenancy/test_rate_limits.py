@@ -6,15 +6,14 @@ from hypothesis import strategies as st
 
 from penstock.broker.errors import QuotaReached, TooFast
 from penstock.broker.limits import Limits
-from penstock.broker.runtime.metrics import Gauges, Metrics
+from penstock.broker.runtime.metrics import Metrics
 from penstock.broker.tenancy.rate_limits import REMEMBERED, SECOND, Bucket, RateLimits
-from penstock.log.engine import Reclaimed
 
 NOW = 1_700_000_000_000_000
 
 
 def rate_limits(requests: float = 0, connections: int = 0) -> tuple[RateLimits, Metrics]:
-    metrics = Metrics(lambda: Gauges(True, 0, 0, Reclaimed(0, 0), 0, 0, 0, 0, 0, ()))
+    metrics = Metrics()
     return RateLimits(Limits(tenant_requests=requests, tenant_connections=connections), metrics), metrics
 
 

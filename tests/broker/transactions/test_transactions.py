@@ -549,12 +549,12 @@ def test_a_topic_is_created_only_for_those_who_may() -> None:
 def test_figures_count_what_is_committed() -> None:
     fixture = a_world()
     txn = filled(fixture)
-    assert "transactions_open 1.0" in fixture.broker.metrics.text()
+    assert "transactions_open 1.0" in fixture.broker.exposition.text()
     fixture.broker.transactions.rollback(ALICE, begin(fixture))
     fixture.broker.transactions.commit(ALICE, txn)
     assert fixture.broker.metrics.messages_produced == 0
     fixture.commit()
-    text = fixture.broker.metrics.text()
+    text = fixture.broker.exposition.text()
     assert fixture.broker.metrics.messages_produced == 5
     assert fixture.broker.metrics.bytes_in == 8
     assert "transactions_open 0.0" in text

@@ -165,15 +165,61 @@ class Exists(ReplyError):
     pass
 
 
+CREATE: RequestSpec[Any] = RequestSpec("create", whole, idempotent=True, changes=True)
+
+
 def test_an_error_of_a_repetition_may_be_due_to_the_first_time() -> None:
-    create = RequestSpec("create", whole, idempotent=True, uncertain=(Exists,))
-    state = state_of(create)
+    state = state_of(CREATE)
     attempt(state, Exists("first time"))
     assert isinstance(state.outcomes[0], Exists)
-    state = state_of(create)
+    state = state_of(CREATE)
     attempt(state, lost=LOST)
     attempt(state, Exists("second time"))
     assert type(state.outcomes[0]) is OutcomeUnknown
+
+
+def test_any_refusal_of_a_repetition_leaves_open_what_the_first_time_did() -> None:
+    state = state_of(CREATE)
+    attempt(state, lost=LOST)
+    assert attempt(state, Passing("not now")) > 0 and not state.over  # it is asked again all the same
+    attempt(state, Passing("not now either"))
+    assert type(state.outcomes[0]) is OutcomeUnknown
+    assert isinstance(state.outcomes[0].__cause__, Passing)
+
+
+def test_a_refusal_that_proves_that_the_first_time_did_nothing_stays_what_it_is() -> None:
+    state = state_of(RequestSpec("commit", whole, idempotent=True, changes=True, conclusive=(Exists,)))
+    attempt(state, lost=LOST)
+    attempt(state, Exists("nothing was done"))
+    assert isinstance(state.outcomes[0], Exists)
+
+
+def test_what_only_reads_is_refused_plainly_however_often_it_was_asked() -> None:
+    state = state_of(READ)
+    attempt(state, lost=LOST)
+    attempt(state, Exists("no"))
+    assert isinstance(state.outcomes[0], Exists)
+
+
+def test_what_a_pipeline_was_told_before_the_connection_was_lost_is_known() -> None:
+    state = state_of(CREATE, CREATE)
+    attempt(state, Exists("answered"), lost=LOST)
+    attempt(state, Exists("asked again"))
+    assert isinstance(state.outcomes[0], Exists) and type(state.outcomes[1]) is OutcomeUnknown
+
+
+def test_a_server_that_lets_nobody_in_any_more_does_not_say_what_became_of_it() -> None:
+    state = state_of(CREATE)
+    attempt(state, lost=LOST)
+    with pytest.raises(OutcomeUnknown):
+        state.unreachable(Exists("the token has expired"))
+    state = state_of(CREATE)
+    with pytest.raises(Exists):  # nothing was sent
+        state.unreachable(Exists("the token has expired"))
+    state = state_of(CREATE, CREATE)
+    attempt(state, 1, lost=LOST)
+    state.unreachable(Exists("the token has expired"))
+    assert type(state.outcomes[1]) is OutcomeUnknown
 
 
 def test_no_connection_is_raised_if_nothing_was_answered() -> None:

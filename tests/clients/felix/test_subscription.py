@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.clients.felix.scripted_server import ScriptedServer, run
+from tests.effort import scaled
 
 from penstock.clients.felix import (
     AsyncFelixClient,
@@ -658,7 +659,7 @@ def test_an_event_stream_that_nobody_asked_for_takes_no_memory() -> None:
 # -- whatever happens
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(
     steps=st.lists(
         st.one_of(

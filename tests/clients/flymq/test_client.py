@@ -59,6 +59,8 @@ CALLS: list[tuple[Op, str, tuple[Any, ...]]] = [
     (Op.CREATE_TOPIC, "create_topic", ("every", 2)),
     (Op.PRODUCE, "produce", ("every", b"value", b"key", 1)),
     (Op.PRODUCE_BATCH, "produce_batch", ("every", [b"a", b"b"], None, 1)),
+    (Op.PRODUCE_RECORDS, "produce_records", ("every", [b"a", b"b"], None, 1)),
+    (Op.FETCH_RECORDS, "fetch_records", ("every", 1, 0)),
     (Op.PRODUCE_WITH_TTL, "produce_with_ttl", ("every", b"short", 3_600_000)),
     (Op.PRODUCE_DELAYED, "produce_delayed", ("every", b"late", 3_600_000)),
     (Op.CANCEL_DELAYED, "cancel_delayed", (ID,)),
@@ -85,13 +87,13 @@ CALLS: list[tuple[Op, str, tuple[Any, ...]]] = [
     (Op.PRODUCE_WITH_SCHEMA, "produce_with_schema", ("every", "shape", b'{"n": 1}')),
     (Op.DELETE_SCHEMA, "delete_schema", ("shape",)),
     (Op.FETCH_DLQ, "fetch_dlq", ("every",)),
+    (Op.FETCH_DLQ, "fetch_dlq_page", ("every", 10, 0)),
     (Op.PURGE_DLQ, "purge_dlq", ("every",)),
     (Op.TXN_BEGIN, "begin", ()),
     (Op.TXN_PRODUCE, "produce_in_transaction", (ID, "every", b"together")),
     (Op.TXN_COMMIT, "commit_transaction", (ID,)),
     (Op.TXN_BEGIN, "begin", ()),
     (Op.TXN_ROLLBACK, "rollback_transaction", (ID,)),
-    (Op.CLUSTER_LEAVE, "leave_cluster", ()),
     (Op.CLUSTER_STATUS, "cluster_status", ()),
     (Op.CLUSTER_METADATA, "cluster_metadata", ("every",)),
     (Op.AUTH, "authenticate", ("anybody", "anything")),
@@ -115,6 +117,7 @@ CALLS: list[tuple[Op, str, tuple[Any, ...]]] = [
 ]
 REFUSED: list[tuple[Op, str, tuple[Any, ...]]] = [
     (Op.CLUSTER_JOIN, "join_cluster", ("127.0.0.1:9",)),
+    (Op.CLUSTER_LEAVE, "leave_cluster", ()),
     (Op.REPLAY_DLQ, "replay_dlq", ("every", "no such id")),
 ]
 

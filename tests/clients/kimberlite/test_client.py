@@ -434,6 +434,20 @@ def test_and_is_doubtful_if_the_first_may_have_been_stored(scripted: ScriptedSer
     assert scripted.streams[stream].events == [b"once"]
 
 
+@pytest.mark.parametrize("code", [ErrorCode.STORAGE_ERROR, ErrorCode.STREAM_NOT_FOUND, ErrorCode.RATE_LIMITED])
+def test_whatever_it_is_refused_for_the_second_time(
+    scripted: ScriptedServer, connect: Connect, code: ErrorCode
+) -> None:
+    """A refusal tells of the second attempt only."""
+    client = connect(scripted.address)
+    stream = scripted.stream("events")
+    scripted.faults.append(Fault.DROP)
+    client.on_sleep = lambda: scripted.errors.extend([m.ErrorResponse(code, "not now")])
+    with pytest.raises(OutcomeUnknown, match="asked again the server says: not now"):
+        client.append(stream, [b"once"], 0)
+    assert scripted.streams[stream].events == [b"once"]
+
+
 def test_an_append_that_does_not_is_not(scripted: ScriptedServer, connect: Connect) -> None:
     client = connect(scripted.address, version="seed")
     stream = scripted.stream("events")

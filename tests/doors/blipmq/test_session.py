@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.broker.broker_fixture import START, BrokerFixture, later
 from tests.doors.blipmq.peer import AUTH, HELLO, HELLO_2, Peer
 from tests.doors.rustlog.peer import Peer as RustLogPeer
+from tests.effort import scaled
 
 from penstock.broker.limits import Limits
 from penstock.broker.names import DEFAULT_SCOPE
@@ -503,7 +504,7 @@ def test_version_2_tells_a_limit_by_503() -> None:
     ),
     st.data(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 def test_any_split_of_the_input_gives_the_same_output(script: list[tuple[str, Any, int]], data: st.DataObject) -> None:
     frames = [codec.encode_subscribe(1, b"t", 1), codec.encode_subscribe(2, b"u", 0)]
     for number, (what, which, more) in enumerate(script, 100):

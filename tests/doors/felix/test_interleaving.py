@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.broker.broker_fixture import BrokerFixture
 from tests.doors.felix.peer import Binary, Peer, auth, batch, frame, publish, publish_batch, values
+from tests.effort import scaled
 
 TOPICS = ("a", "b")
 
@@ -63,7 +64,7 @@ scripts = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(scripts, st.data())
 def test_streams_do_not_disturb_each_other(asked: list[tuple[str, list[Any]]], data: st.DataObject) -> None:
     fixture = BrokerFixture()
@@ -97,7 +98,7 @@ def test_streams_do_not_disturb_each_other(asked: list[tuple[str, list[Any]]], d
             assert [value for value in found if value in of_this] == own
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=scaled(40), deadline=None)
 @given(st.lists(st.binary(max_size=60), max_size=6), st.booleans(), st.booleans())
 def test_rubbish_disturbs_nobody_else(rubbish: list[bytes], framed: bool, uni: bool) -> None:
     fixture = BrokerFixture()

@@ -198,6 +198,26 @@ def test_a_request_of_an_unknown_type_is_told_as_the_client_reads_it(peer: Peer)
     assert stream.ask(publish(b"x", 6)) == {"type": "publish_ok", "request_id": 6}
 
 
+@pytest.mark.parametrize("kind", ["producer_init", "publish_idempotent", "publish_if"])
+def test_idempotent_producers_are_refused_in_words_and_nothing_is_stored(peer: Peer, kind: str) -> None:
+    request = publish(b"x", 5) | {"type": kind, "producer_id": 7, "sequence": 0, "expected_offset": 0}
+    said = {"type": "error", "request_id": 5, "message": f"unknown message type '{kind}'"}
+    assert original(peer).ask(request) == said
+    stream = peer.stream()
+    stream.ask(auth() | {"client_features": 0x2000})
+    assert stream.ask(request) == {"type": "unsupported", "request_type": kind, "request_id": 5}
+    assert stream.ask(publish(b"y", 6)) == {"type": "publish_ok", "request_id": 6}
+    assert values(peer.fixture) == [b"y"]
+
+
+def test_a_batch_that_says_who_published_it_is_refused_in_words(peer: Peer) -> None:
+    """Flag 0x2000 is not among those that the broker tells, also if the client offers it."""
+    stream = original(peer, client_flags=0x2009)
+    assert stream.ask(batch(b"x", request_id=4, extra=0x2000)) == ack(4, "unsupported frame flags")
+    assert stream.ask(batch(b"y", request_id=5)) == ack(5)
+    assert values(peer.fixture) == [b"y"]
+
+
 def test_a_bad_batch_with_an_id_is_answered_in_binary(peer: Peer) -> None:
     reply = original(peer).ask(frame(struct.pack(">QB", 9, 2) + b"\x00", 0x0009))
     assert reply.flags == 0x0010
@@ -214,7 +234,7 @@ def test_unknown_flags_are_ignored_by_the_document(peer: Peer, flags: int) -> No
     assert values(peer.fixture) == [b"x", b"y", b"z"]
 
 
-@pytest.mark.parametrize("flags", [0x0002, 0x0008, 0x0010, 0x0040, 0x8000])
+@pytest.mark.parametrize("flags", [0x0002, 0x0008, 0x0010, 0x0040, 0x2000, 0x8000])
 def test_unknown_flags_are_refused_in_the_originals_dialect(peer: Peer, flags: int) -> None:
     stream = original(peer)
     first, second = stream.all(frame(publish(b"x", 1), flags), publish(b"y", 2))

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.broker.broker_fixture import BrokerFixture, LaterScheduler, later
 from tests.doors.felix.peer import NAMES, TENANT, Binary, Peer, Stream, auth, original, publish
+from tests.effort import scaled
 
 from penstock.broker.fetch import removal
 from penstock.broker.names import Scope
@@ -488,10 +489,8 @@ def test_what_is_before_and_behind_an_event_that_fits_no_frame_is_delivered() ->
 
 
 def test_a_stream_that_is_lost_before_it_is_broken_off_is_left_alone() -> None:
-    fixture = a_world(2)
     calls: Calls = []
-    fixture.broker.executor = later(calls)
-    fixture.broker.scheduler = LaterScheduler(calls)
+    fixture = a_world(2, executor=later(calls), scheduler=LaterScheduler(calls))
     peer = Peer(fixture)
     events = subscribe(peer, original(peer), start="earliest")
     trim(fixture, 1)
@@ -938,7 +937,7 @@ MAX_STEPS = st.lists(
 
 
 @given(MAX_STEPS, st.integers(1, 9), st.booleans())
-@settings(max_examples=120)
+@settings(max_examples=scaled(120))
 def test_every_subscriber_gets_everything_once_and_in_order(
     steps: list[tuple[str, int]], batch_events: int, small: bool
 ) -> None:

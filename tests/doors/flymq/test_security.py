@@ -65,6 +65,8 @@ TABLE: dict[Op, Row] = {
     Op.CONSUME_ZERO_COPY: Row(Need.READ, lambda _, t: m.ConsumeZeroCopy(t, 0, 0)),
     Op.FETCH_BINARY: Row(Need.READ, lambda _, t: m.FetchBinary(t, 0, 0, 10, "(a+)+$")),
     Op.PRODUCE_BATCH: Row(Need.WRITE, lambda _, t: m.ProduceBatch(t, [None], [FITS], [-1])),
+    Op.PRODUCE_RECORDS: Row(Need.WRITE, lambda _, t: m.ProduceRecords(t, "p", 0, 0, [None], [FITS], [-1], [])),
+    Op.FETCH_RECORDS: Row(Need.READ, lambda _, t: m.FetchRecords(t, 0, 0, 10)),
     Op.REGISTER_SCHEMA: Row(Need.ADMIN, lambda _, t: m.RegisterSchema(t, "json", b'{"type": "object"}')),
     Op.GET_SCHEMA: Row(Need.EITHER, lambda _, t: m.GetSchema(t, 0)),
     Op.LIST_SCHEMAS: Row(Need.EITHER, lambda _, t: m.ListSchemas(t)),
@@ -72,7 +74,7 @@ TABLE: dict[Op, Row] = {
     Op.PRODUCE_WITH_SCHEMA: Row(Need.WRITE, lambda _, t: m.ProduceWithSchema(t, t, UNFIT)),
     Op.DELETE_SCHEMA: Row(Need.ADMIN, lambda _, t: m.DeleteSchema(t, 0)),
     Op.SET_COMPATIBILITY: Row(Need.ADMIN, lambda _, t: m.SetCompatibility(t, "none")),
-    Op.FETCH_DLQ: Row(Need.READ, lambda _, t: m.FetchDlq(t, 10)),
+    Op.FETCH_DLQ: Row(Need.READ, lambda _, t: m.FetchDlq(t, 10, 0)),
     Op.REPLAY_DLQ: Row(Need.BOTH, lambda e, t: m.ReplayDlq(t, e.numbers.letters.get(t, "1-0"))),
     Op.PURGE_DLQ: Row(Need.ADMIN, lambda _, t: m.PurgeDlq(t)),
     Op.PRODUCE_DELAYED: Row(Need.WRITE, lambda _, t: m.ProduceDelayed(t, FITS, 1000)),
@@ -553,8 +555,9 @@ def test_the_bytes_of_an_answer_in_every_style(style: m.AuthStyle) -> None:
     assert (frame.opcode, frame.payload) == (0x71, bytes.fromhex(SUCCESS[style]))
     peer.feed(m.Authenticate("clerk", "wrong"))
     (frame,) = peer.frames()
-    text = b"invalid username or password"
-    assert (frame.opcode, frame.payload) == (0x71, b"\0\0\x1c" + text + b"\0\0\0\0\0\0")
+    text, nothing = b"\0\x1cinvalid username or password", bytes(6)  # nothing: no name and no roles
+    why = nothing + text if style is m.AuthStyle.ORIGINAL else text + nothing
+    assert (frame.opcode, frame.payload) == (0x71, b"\0" + why)
 
 
 def test_a_login_that_fails_leaves_things_as_they_are() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.broker.broker_fixture import START, BrokerFixture, later
 from tests.doors.flymq.peer import Peer
 from tests.doors.rustlog.peer import Peer as RustLogPeer
+from tests.effort import scaled
 
 from penstock.broker.limits import Limits
 from penstock.broker.names import DEFAULT_SCOPE
@@ -88,7 +89,7 @@ def test_every_opcode_but_replies_has_an_operation() -> None:
     assert set(HANDLERS) == set(Op) - {Op.AUTH_RESPONSE, Op.ERROR}
 
 
-@pytest.mark.parametrize("opcode", [0x00, 0x0D, 0x71, 0xA0, 0xFE, 0xFF])
+@pytest.mark.parametrize("opcode", [0x00, 0x0F, 0x71, 0xA0, 0xFE, 0xFF])
 def test_an_unknown_opcode_is_told_and_the_connection_goes_on(peer: Peer, opcode: int) -> None:
     assert peer.refused(frame(opcode, b"whatever")) == f"unknown opcode: {opcode}"
     assert peer.ask(m.ListTopics()) == m.TopicList([])
@@ -215,6 +216,58 @@ def test_a_failed_commit_is_told_to_each(fixture: BrokerFixture, peer: Peer) -> 
     fixture.free_disk(fault)
     assert isinstance(peer.ask(m.Produce("t", None, b"c")), m.RecordMetadata)
     assert values(fetch(peer)) == [b"c"]
+
+
+def test_a_batch_of_a_producer_counts_once(peer: Peer) -> None:
+    """Also with records that the broker deals out, and with another batch in between."""
+    peer.ask(m.CreateTopic("t", 3))
+    first = m.ProduceRecords("t", "loader", 0, 4, [None, b"k", None], [b"a", b"b", b"c"], [-1, -1, 2], [])
+    second = m.ProduceRecords("t", "loader", 0, 5, [None], [b"d"], [-1], [])
+    stored, next_one = peer.ask(first), peer.ask(second)
+    assert isinstance(stored, m.ProducedBatch)
+    assert stored.partitions[0] == 4 % 3
+    assert stored.partitions[2] == 2
+    assert peer.ask(first) == stored
+    assert peer.ask(second) == next_one
+    found = [value for number in range(3) for value in values(fetch(peer, partition=number))]
+    assert sorted(found) == [b"a", b"b", b"c", b"d"]
+
+
+def test_a_producers_batches_have_no_gap_and_a_higher_epoch_ends_lower_ones(peer: Peer) -> None:
+    def batch(epoch: int, sequence: int, producer: str = "loader", topic: str = "t") -> m.ProduceRecords:
+        return m.ProduceRecords(topic, producer, epoch, sequence, [None], [b"%d" % sequence], [-1], [])
+
+    peer.ask(batch(0, 0))
+    assert peer.refused(batch(0, 2)) == "out of order: sequence 2 does not follow 0"
+    peer.ask(batch(1, 9))
+    assert peer.refused(batch(0, 1)) == "producer fenced: epoch 0 was replaced by epoch 1"
+    peer.ask(batch(0, 1, producer="another"))
+    peer.ask(batch(0, 5, topic="u"))
+    assert values(fetch(peer)) == [b"0", b"9", b"1"]
+    assert peer.refused(m.ProduceRecords("t", "loader", 1, 10, [None], [b"x"], [7], [])) == "partition 7 not found"
+    peer.ask(batch(1, 10))  # what was refused has not taken its number
+
+
+def test_a_repeated_number_with_other_records_is_refused(peer: Peer) -> None:
+    peer.ask(m.CreateTopic("t", 2))
+    peer.ask(m.ProduceRecords("t", "p", 0, 0, [None, None], [b"a", b"b"], [0, 1], []))
+    refusal = peer.refused(m.ProduceRecords("t", "p", 0, 0, [None], [b"a"], [0], []))
+    assert refusal == "Batch 0 of this producer was another one"
+
+
+def test_records_come_with_their_times_and_headers(peer: Peer) -> None:
+    peer.ask(m.ProduceRecords("t", "", 0, 0, [b"k", None], [b"a", b""], [0, 0], [[("trace", b"\0")], []]))
+    found = peer.ask(m.FetchRecords("t", 0, 0, 10))
+    assert isinstance(found, m.FetchedRecords)
+    assert [(each.key, each.value, each.headers) for each in found.records] == [
+        (b"k", b"a", (("trace", b"\0"),)),
+        (None, b"", ()),
+    ]
+    assert {each.timestamp_us // 1000 for each in found.records} == {MS}
+    one = peer.ask(m.FetchRecords("t", 0, 0, 1))
+    assert isinstance(one, m.FetchedRecords)
+    assert (one.next_offset, len(one.records)) == (1, 1)
+    assert peer.refused(m.FetchRecords("nowhere", 0, 0, 1)) == "topic not found: nowhere"
 
 
 def test_a_batch_is_stored_as_one(peer: Peer) -> None:
@@ -353,6 +406,63 @@ def test_dead_letters_never_outgrow_a_frame(monkeypatch: pytest.MonkeyPatch) -> 
     peer = Peer(unsendable(b"0" * 10, b"1" * 10, b"2" * 10, topic="t.dlq"))
     monkeypatch.setattr(dead_letters, "MAX_DLQ_MESSAGES", 2 * 25)
     assert [letter.value[:1] for letter in letters(peer)] == [b"0", b"1"]
+
+
+def test_dead_letters_can_be_continued_where_a_reply_had_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    peer = Peer(unsendable(b"0" * 10, b"1" * 10, b"2" * 10, topic="t.dlq"))
+    monkeypatch.setattr(dead_letters, "MAX_DLQ_MESSAGES", 2 * 25)
+    page = peer.ask(m.FetchDlq("t", 10))
+    assert isinstance(page, m.DlqMessages) and page.next_offset == 2
+    rest = peer.ask(m.FetchDlq("t", 10, page.next_offset))
+    assert isinstance(rest, m.DlqMessages) and [letter.value[:1] for letter in rest.messages] == [b"2"]
+    assert rest.next_offset is None
+
+
+def test_dead_letters_can_be_continued_by_count(peer: Peer) -> None:
+    peer.all(*[m.Produce("t.dlq", None, b"%d" % number) for number in range(5)])
+    seen, at = [], None
+    for _ in range(3):
+        page = peer.ask(m.FetchDlq("t", 2, at))
+        assert isinstance(page, m.DlqMessages)
+        seen += [letter.value for letter in page.messages]
+        at = page.next_offset
+    assert seen == [b"0", b"1", b"2", b"3", b"4"] and at is None
+    assert peer.ask(m.FetchDlq("t", 2, 2**64 - 1)) == m.DlqMessages([])
+    peer.feed(m.FetchDlq("t", 5))
+    (frame,) = peer.frames()
+    assert frame.payload.endswith(b"\0\0\0\0"), "and nothing behind the last letter, whose attempts are 0"
+
+
+REFUSED: list[m.Request] = [
+    m.Produce("t", None, b"v", -2),
+    m.Produce("t", b"k", b"v", -(2**31)),
+    m.ProduceRecords("t", "p", 0, 0, [None], [b"v"], [-2], []),
+    m.ProduceBatch("t", [None, None], [b"v", b"w"], [0, -2]),
+    m.ProduceDelayed("t", b"v", 1000, None, -2),
+    m.ProduceWithTtl("t", b"v", 1000, None, -2),
+]
+
+
+@pytest.mark.parametrize("partitions", [0, 1, 3])
+def test_a_partition_of_minus_two_or_less_is_refused(peer: Peer, partitions: int) -> None:
+    if partitions:
+        peer.ask(m.CreateTopic("t", partitions))
+    begun = peer.ask(m.BeginTransaction())
+    assert isinstance(begun, m.TransactionState)
+    for request in (*REFUSED, m.ProduceInTransaction(begun.transaction_id, "t", b"v", None, -2)):
+        assert peer.refused(request) in ("partition -2 not found", "partition -2147483648 not found"), request
+    assert peer.ask(m.CommitTransaction(begun.transaction_id)) == m.TransactionState(begun.transaction_id)
+    if partitions:
+        assert fetch(peer).records == []
+    else:
+        assert peer.ask(m.ListTopics()) == m.TopicList([]), "no topic comes into being for it"
+
+
+def test_of_records_sent_at_once_only_that_with_a_partition_below_minus_one_is_refused(peer: Peer) -> None:
+    peer.ask(m.CreateTopic("t", 1))
+    first, second, third = peer.all(*[m.Produce("t", None, b"v", wanted) for wanted in (-1, -2, 0)])
+    assert isinstance(first, m.RecordMetadata) and isinstance(third, m.RecordMetadata)
+    assert second == m.Failure("partition -2 not found") and (first.offset, third.offset) == (0, 1)
 
 
 def test_a_fetch_waits_for_a_record(fixture: BrokerFixture) -> None:
@@ -727,7 +837,11 @@ def test_the_cluster_is_this_node(fixture: BrokerFixture) -> None:
     assert peer.ask(m.GetClusterMetadata()) == peer.ask(m.GetClusterMetadata("t")) == expected
     assert peer.refused(m.GetClusterMetadata("u")) == "topic not found: u"
     assert "standalone" in peer.refused(m.JoinCluster("other:9093"))
-    assert isinstance(peer.ask(m.LeaveCluster()), m.Done)
+
+
+def test_a_single_node_has_no_cluster_to_leave_as_it_has_none_to_join(peer: Peer) -> None:
+    assert peer.refused(m.JoinCluster("other:9093")) == "this node is standalone and cannot join 'other:9093'"
+    assert peer.refused(m.LeaveCluster()) == "this node is standalone and has no cluster to leave"
 
 
 def test_with_security_off_logins_and_users_answer_sensibly(peer: Peer) -> None:
@@ -826,7 +940,7 @@ def test_a_client_that_does_not_take_its_replies_gets_no_more_made(peer: Peer) -
     assert len(peer.frames()) == 50
 
 
-@settings(max_examples=30)
+@settings(max_examples=scaled(30))
 @given(data=st.data())
 def test_any_split_gives_the_same_replies(data: st.DataObject) -> None:
     asked: list[m.Request] = [

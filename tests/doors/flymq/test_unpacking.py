@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from typing import Any
 
+import pytest
 from tests.broker.broker_fixture import BrokerFixture, LaterScheduler
 from tests.doors.flymq.peer import Peer
 
@@ -14,7 +15,7 @@ from penstock.doors.flymq.session import FIRST_STEP, MAX_LOGIN, flymq_door
 from penstock.doors.flymq.unpacking import STEP_BYTES
 from penstock.wire.flymq import messages as m
 from penstock.wire.flymq.codec.requests import LAYOUTS
-from penstock.wire.flymq.frames import frame
+from penstock.wire.flymq.frames import Inflation, frame
 from penstock.wire.flymq.opcodes import COMPRESSION_GZIP, FLAG_BINARY, MAX_PAYLOAD, Op
 
 BOMB = gzip.compress(bytes(MAX_PAYLOAD), 9)
@@ -108,3 +109,26 @@ def test_a_login_may_be_compressed_but_not_large() -> None:
     wrong, large = peer.all(packed(Op.AUTH, gzip.compress(login)), packed(Op.AUTH, BOMB))
     assert isinstance(wrong, m.AuthResult | m.Failure) and "gzip" not in str(wrong)
     assert large == m.Failure(f"decompressed payload too large (max: {MAX_LOGIN} bytes)")
+
+
+def test_one_that_fails_as_nobody_expects_lets_the_next_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+    fixture = BrokerFixture(scheduler=LaterScheduler(calls))
+    door = flymq_door(FlyMqSettings())
+    first, second = (Peer(fixture, port=port) for port in (1, 2))
+    for peer in (first, second):
+        peer.session = door.open(fixture.broker, peer, peer.session._context.identity)  # type: ignore[attr-defined]
+        peer.feed(produce(bytes(2 * STEP_BYTES)))
+    step = Inflation.step
+    broken = first.session._pending._inflation  # type: ignore[attr-defined]
+
+    def failing(inflation: Inflation, size: int) -> bool:
+        if inflation is broken:
+            raise RuntimeError("nobody expects this")
+        return step(inflation, size)
+
+    monkeypatch.setattr(Inflation, "step", failing)
+    steps(calls)
+    fixture.commit()
+    assert first.closed and fixture.broker.metrics.internal_errors == 1
+    assert len(second.frames()) == 1

@@ -415,7 +415,7 @@ def _all_tenants_counted(patch: pytest.MonkeyPatch) -> None:
     def info(context: KimberliteContext, request: m.GetServerInfo) -> Reply:
         reply = plain(context, request)
         count = len(context.broker.tenants.list(ADMINISTRATOR))
-        return Reply(msgspec.structs.replace(reply[0], tenant_count=count))
+        return Reply(msgspec.structs.replace(reply.message, tenant_count=count))
 
     patch.setitem(HANDLERS, m.GetServerInfo, reads(info))  # type: ignore[misc]
 

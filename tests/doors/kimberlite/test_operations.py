@@ -289,6 +289,19 @@ def test_what_expired_is_passed_by_however_much_it_is(fixture: BrokerFixture, pe
     assert peer.read(number) == m.ReadEventsResponse([b"new"], None)
 
 
+def test_a_reply_ends_before_expired_events_and_goes_on_behind_them(fixture: BrokerFixture, peer: Peer) -> None:
+    """A client counts offsets from the one that it asked for: they are those of every other door."""
+    number = peer.create()
+    soon = fixture.now + 1
+    fixture.broker.produce.append(
+        ANONYMOUS, SCOPE, "events", 0, [b"0", b"1", b"2", b"3", b"4", b"5"], expires=[0, soon, soon, 0, 0, soon]
+    )
+    fixture.commit()
+    fixture.pass_time(1)
+    assert peer.read(number) == m.ReadEventsResponse([b"0"], 3)
+    assert peer.read(number, 3) == m.ReadEventsResponse([b"3", b"4"], None)
+
+
 def test_a_read_from_the_disk_is_off_the_loop_and_nobody_hears_of_it_if_the_client_is_gone() -> None:
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
     fixture = BrokerFixture()

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.broker.broker_fixture import BrokerFixture
 from tests.doors.kimberlite.peer import TENANT, Peer
 from tests.doors.kimberlite.test_operations import FIRST, LATER, queries
+from tests.effort import scaled
 
 from penstock.broker.limits import Limits
 from penstock.broker.queries.query import Rows
@@ -158,6 +159,17 @@ def test_a_wrong_token_is_an_error_and_after_too_many_it_is_locked_out() -> None
     assert peer.greet(good) == m.HandshakeResponse(5, True, CAPABILITIES)
 
 
+def test_wrong_tokens_end_the_connection() -> None:
+    peer = Peer(secured(), greets=False)
+    asked = 0
+    while not peer.closed:
+        peer.feed(m.Handshake(peer.wire.version, f"psk_{asked}_wrong"))
+        peer.fixture.commit()
+        asked += 1
+        assert asked < 20, "it may guess as often as it likes"
+    assert "logins were in vain" in repr(peer.responses()[-1])
+
+
 def test_a_key_is_for_its_own_tenant_in_the_handshake_and_in_every_request() -> None:
     fixture = secured()
     token = key(fixture)
@@ -258,7 +270,7 @@ def test_an_unknown_version_is_told_so_under_its_own_number(fixture: BrokerFixtu
     assert reply.startswith(struct.pack(">IH", 0x56444220, version)) and b"unsupported protocol version" in reply
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(150), deadline=None)
 @given(
     dialect=st.sampled_from(FIRST + LATER),
     kinds=st.lists(st.integers(0, 8), max_size=4),
@@ -403,6 +415,17 @@ def test_nobody_gets_what_an_audited_read_found_before_its_event_is_committed() 
     fixture.commit()
     (response,) = peer.responses()
     assert response.payload == m.ReadEventsResponse([b"x"], None)
+
+
+def test_nobody_hears_of_a_refusal_before_its_event_is_committed() -> None:
+    fixture = secured()
+    clerk = Peer(fixture, token=key(fixture, TENANT, "User"))
+    fixture.commit()
+    clerk.feed(m.CreateStream("charts", DataClass.PHI, m.Everywhere()))
+    assert clerk.responses() == []
+    fixture.commit()
+    (response,) = clerk.responses()
+    assert isinstance(response.payload, m.ErrorResponse)
 
 
 def test_an_audit_query_right_behind_a_read_finds_it_and_a_refusal_too() -> None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.broker.broker_fixture import START, BrokerFixture, later
 from tests.doors.rustlog.peer import Peer
+from tests.effort import scaled
 
 from penstock.broker.limits import Limits
 from penstock.broker.names import DEFAULT_SCOPE
@@ -940,7 +941,7 @@ def transcript(data: bytes, cuts: list[int]) -> tuple[bytes, bool]:
     return b"".join(peer.sent), peer.closed
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60), deadline=None)
 @given(st.lists(one_request, max_size=12), st.sampled_from(ENDINGS), st.lists(st.integers(0, 5000), max_size=20))
 def test_any_split_of_the_input_gives_the_same_output(
     requests: list[tuple[Dialect, Request]], ending: bytes, cuts: list[int]
@@ -951,7 +952,7 @@ def test_any_split_of_the_input_gives_the_same_output(
     assert whole[1]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(150), deadline=None)
 @given(st.binary(max_size=200), st.booleans())
 def test_no_input_makes_a_session_fail(data: bytes, framed: bool) -> None:
     peer = Peer(BrokerFixture())

@@ -21,6 +21,7 @@ from tests.fuzz.targets.target import (
 
 from penstock.wire.felix import messages
 from penstock.wire.felix.codec import binary
+from penstock.wire.felix.errors import Malformed
 from penstock.wire.felix.frames import ACKED, HEADER_SIZE, KEYED, MAGIC, BadFrame, Framer
 
 _LIMIT: Final = 4096
@@ -48,7 +49,7 @@ def request(data: bytes) -> None:
     original = bool(data[:1] > b"\x7f")
     try:
         found = messages.decode_request(data[1:], original=original)
-    except binary.Malformed as error:
+    except Malformed as error:
         assert error.text
         return
     written = messages.encode(found)[HEADER_SIZE:]
@@ -58,7 +59,7 @@ def request(data: bytes) -> None:
 def reply(data: bytes) -> None:
     try:
         found = messages.decode_reply(data)
-    except binary.Malformed as error:
+    except Malformed as error:
         assert error.text
         return
     written = messages.encode(found)[HEADER_SIZE:]
@@ -71,7 +72,7 @@ def payload(data: bytes) -> None:
     for decode, encode in _BINARY:
         try:
             found = decode(flags, content)
-        except binary.Malformed as error:
+        except Malformed as error:
             assert error.text
             continue
         again = encode(found)

@@ -21,12 +21,16 @@ from tests.fuzz.targets.target import (
     vector_data,
 )
 
-from penstock.admin.http import HttpSession, http_door
-from penstock.admin.socket import MAX_BODY, resources
+from penstock.admin.api import Api
+from penstock.admin.environment import Environment
+from penstock.admin.health import HealthApplication
+from penstock.admin.http import AdminApplication, http_door
 from penstock.broker.security.access import ADMINISTRATOR, ANONYMOUS
 from penstock.doors.blipmq.session import DOOR as BLIPMQ
 from penstock.doors.flymq.request_context import FlyMqSettings
+from penstock.doors.flymq.rest.door import flymq_admin_door
 from penstock.doors.flymq.session import flymq_door
+from penstock.doors.http.session import HttpSession
 from penstock.doors.kimberlite.request_context import KimberliteSettings
 from penstock.doors.kimberlite.session import kimberlite_door
 from penstock.doors.rustlog.session import DOOR as RUSTLOG
@@ -51,7 +55,8 @@ SECOND_VERSION: Final = 8  # and by BlipMQ's version 2
 
 _FLYMQ: Final = flymq_door(FlyMqSettings(fetch_wait=1_000_000))
 _KIMBERLITE: Final = kimberlite_door(KimberliteSettings())
-_HTTP: Final = http_door(Durability.SYNCED)
+_HTTP: Final = http_door(Environment())
+_FLYMQ_ADMIN: Final = flymq_admin_door(FlyMqSettings())
 
 
 def _by(door: Door) -> Callable[[ScriptedBroker, Channel], Session]:
@@ -135,12 +140,19 @@ def http(data: bytes) -> None:
     _check_http(converse(run, run.stream, _by(_HTTP)))
 
 
+def flymq_admin(data: bytes) -> None:
+    run = script(data)
+    sent = converse(run, run.stream, _by(_FLYMQ_ADMIN))
+    assert not sent or sent.startswith(b"HTTP/1.1 ")
+
+
 def admin(data: bytes) -> None:
     run = script(data)
 
     def open_session(fixture: ScriptedBroker, channel: Channel) -> Session:
-        resource = resources(fixture.broker, enforced=bool(run.mode & SECURED))
-        return HttpSession(fixture.broker, channel, ADMINISTRATOR, Durability.SYNCED, resource, MAX_BODY)
+        rest = HealthApplication(fixture.broker, Durability.SYNCED, ADMINISTRATOR)
+        application = AdminApplication(Api(fixture.broker, Environment()), rest)
+        return HttpSession(fixture.broker, channel, ADMINISTRATOR, application)
 
     _check_http(converse(run, run.stream, open_session))
 
@@ -206,27 +218,33 @@ _REQUESTS: Final = (
     b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n",
 )
 _BODIES: Final = (
-    (b"GET", b"/keys", b""),
-    (b"POST", b"/keys", b'{"name":"k","permissions":["read"],"topics":["t"]}'),
-    (b"DELETE", b"/keys/1", b""),
-    (b"POST", b"/keys/1/rotate", b""),
-    (b"GET", b"/users/default", b""),
-    (b"POST", b"/users/default", b'{"name":"u","password":"correct horse","roles":["admin"]}'),
-    (b"PATCH", b"/users/default/u", b'{"enabled":false}'),
-    (b"PUT", b"/users/default/u/password", b'{"password":"battery staple"}'),
-    (b"PUT", b"/roles/default/r", b'{"permissions":["read"]}'),
-    (b"PUT", b"/acls/default/default/t", b'{"public":true,"users":["u"]}'),
-    (b"GET", b"/acls/default/default", b""),
-    (b"POST", b"/schemas/default/default/s", b'{"kind":"json","definition":"e30="}'),
-    (b"POST", b"/schemas/default/default/s/1", b'{"message":"e30="}'),
-    (b"PUT", b"/schemas/default/default/s", b'{"mode":"full"}'),
-    (b"PATCH", b"/topics/default/default/t", b'{"schema":"s","expiry_seconds":5,"fetch_wait_seconds":null}'),
-    (b"GET", b"/topics/default/default/t", b""),
-    (b"PUT", b"/tenants/x", b'{"label":"y"}'),
-    (b"DELETE", b"/tenants/t1", b""),
-    (b"POST", b"/sql/default/default", b'{"sql":"SELECT 1"}'),
-    (b"GET", b"/audit/default?from=0", b""),
-    (b"GET", b"/audit/verify/%64efault", b""),
+    (b"GET", b"/api/v1/keys", b""),
+    (b"POST", b"/api/v1/keys", b'{"name":"k","permissions":["read"],"topics":["t"]}'),
+    (b"DELETE", b"/api/v1/keys/1", b""),
+    (b"POST", b"/api/v1/keys/1/rotate", b""),
+    (b"GET", b"/api/v1/users", b""),
+    (b"POST", b"/api/v1/users", b'{"name":"u","password":"correct horse","roles":["admin"]}'),
+    (b"PATCH", b"/api/v1/users/u", b'{"enabled":false}'),
+    (b"PUT", b"/api/v1/users/u/password", b'{"password":"battery staple"}'),
+    (b"PUT", b"/api/v1/roles/r", b'{"permissions":["read"]}'),
+    (b"PUT", b"/api/v1/acls/t", b'{"public":true,"users":["u"]}'),
+    (b"GET", b"/api/v1/acls", b""),
+    (b"POST", b"/api/v1/schemas/s", b'{"kind":"json","definition":"e30="}'),
+    (b"POST", b"/api/v1/schemas/s/1", b'{"message":"e30="}'),
+    (b"PUT", b"/api/v1/schemas/s", b'{"mode":"full"}'),
+    (b"PATCH", b"/api/v1/topics/t", b'{"schema":"s","expiry_seconds":5,"fetch_wait_seconds":null}'),
+    (b"GET", b"/api/v1/topics/t", b""),
+    (b"PUT", b"/api/v1/tenants/x", b'{"label":"y"}'),
+    (b"DELETE", b"/api/v1/tenants/t1", b""),
+    (b"POST", b"/api/v1/sql", b'{"sql":"SELECT 1"}'),
+    (b"GET", b"/api/v1/audit?start=0&types=auth&types=topic", b""),
+    (b"POST", b"/api/v1/audit/verify?tenant=%64efault", b"{}"),
+    (b"POST", b"/api/v1/topics", b'{"name":"n","partitions":2}'),
+    (b"GET", b"/api/v1/topics/t/records?order=desc&limit=3&text=a.*b&header=x%3Dy&path=$.a", b""),
+    (b"GET", b"/api/v1/topics/t/records?time=1&partition=0", b""),
+    (b"POST", b"/api/v1/topics/t/records", b'{"records":[{"key_text":"k","value":"dg==","ttl_ms":5}]}'),
+    (b"POST", b"/api/v1/groups/g/t/offsets", b'{"to":"earliest","dry_run":true}'),
+    (b"GET", b"/api/openapi.json", b""),
 )
 
 
@@ -235,7 +253,16 @@ def _http() -> list[bytes]:
 
 
 def _request(method: bytes, path: bytes, body: bytes) -> bytes:
-    return b"%b %b HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (method, path, len(body), body)
+    head = b"%b %b HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
+    return head % (method, path, len(body), body)
+
+
+def _flymq_admin() -> list[bytes]:
+    places = ("cluster", "cluster/metadata?topic=t", "topics", "topics/%2e%2e", "consumer-groups/t:g", "schemas/s")
+    asked = [_request(method, b"/api/v1/" + place.encode(), b"") for place in places for method in (b"GET", b"DELETE")]
+    made = _request(b"POST", b"/api/v1/topics", b'{"name":"n","options":{"partitions":2}}')
+    moved = _request(b"POST", b"/api/v1/cluster/partitions/t/0", b'{"new_leader":"penstock"}')
+    return scripts([*asked, made, moved, _request(b"GET", b"/health/ready", b"")], (0, SECURED))
 
 
 def _admin() -> list[bytes]:
@@ -248,5 +275,6 @@ TARGETS: Final = (
     Target("sessions.flymq", flymq, _flymq, quick=500),
     Target("sessions.kimberlite", kimberlite, _kimberlite, quick=500),
     Target("sessions.http", http, _http, quick=400),
+    Target("sessions.flymq_admin", flymq_admin, _flymq_admin, quick=200),
     Target("sessions.admin", admin, _admin, quick=400),
 )

@@ -1,4 +1,4 @@
-"""Tables as earlier versions wrote them: without any checksums."""
+"""Tables as earlier versions wrote them: without any checksums, and with the position of each record itself."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ def build_legacy(source: Source) -> dict[int, int]:
         moved: list[Transaction] = []
         for number, span in spans(segment).items():
             rows = source.log(number, span.first, span.end).select(FILE_SCHEMA.names)
+            own = pa.array(source.own_positions(number, span.first, span.end), pa.int64())
+            rows = rows.set_column(rows.schema.get_field_index("position"), FILE_SCHEMA.field("position"), own)
             path = f"partition={number}/{span.first:020d}-0123456789ab.parquet"
             full = Path(source.ref.url, path)
             full.parent.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ from random import Random
 
 import pyarrow as pa
 
-from penstock.log.arrow import STORED, record_batches
+from penstock.log.arrow import OWN_POSITION, STORED, record_batches
 from penstock.log.batch import Headers
 from penstock.log.committer import InlineCommitter
 from penstock.log.engine import Durability, Records, number_of, partition_id, topic_of
@@ -80,8 +80,13 @@ class Source:
 
     def log(self, number: int, offset: int, end: int) -> pa.Table:
         """What the journal has."""
-        slices = self.tailer.slices(partition_id(TOPIC, number), offset, end)
+        slices = self.tailer.slices(partition_id(TOPIC, number), offset, end, groups=True)
         return rows(list(record_batches(slices, NAME, STORED.names)))
+
+    def own_positions(self, number: int, offset: int, end: int) -> list[int]:
+        """Of each record, as the journal counts them."""
+        slices = self.tailer.slices(partition_id(TOPIC, number), offset, end)
+        return [at for batch in record_batches(slices, NAME, [OWN_POSITION]) for at in batch.column(0).to_pylist()]
 
     def close(self) -> None:
         self.engine.close()

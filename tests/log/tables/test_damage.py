@@ -226,6 +226,22 @@ def test_a_file_whose_footer_is_damaged_is_rebuilt(table: Source) -> None:
     assert mend(table, ends).rebuilt and rows_of(table) == before
 
 
+@pytest.mark.parametrize("journal", ["whole", "gone"])
+def test_a_file_that_is_gone_is_rebuilt_or_named(table: Source, journal: str) -> None:
+    before, ends = rows_of(table), table.table().ends()
+    file = table.table().extents(0)[0]
+    Path(table.ref.url, file.path).unlink()
+    if journal == "gone":
+        forget_journal(table, 0, 1, 2)
+    place = [(file.path, 0, file.first, file.end)]
+    assert [(damage.file, damage.partition, damage.first, damage.end) for damage in check(table).damage] == place
+    report = mend(table, ends)
+    found = report.rebuilt if journal == "whole" else report.lost
+    assert [(damage.file, damage.partition, damage.first, damage.end) for damage in found] == place
+    if journal == "whole":
+        assert rows_of(table) == before and check(table).sound
+
+
 def test_what_neither_the_journal_nor_the_file_has_is_named_and_stays(table: Source) -> None:
     ends = table.table().ends()
     file, group = damaged_group(table)
@@ -237,6 +253,90 @@ def test_what_neither_the_journal_nor_the_file_has_is_named_and_stays(table: Sou
     ]
     assert report.rebuilt == [] and report.after is not None and not report.after.sound
     assert Path(table.ref.url, file.path).read_bytes() == state and file in table.table().extents(0)
+
+
+def merged(source: Source) -> TableFile:
+    """Partition 0 as one file, of which the journal has only what is behind the first segment, and no file any."""
+    maintenance.compact(source.ref, min_files=2, target_bytes=1 << 30)
+    maintenance.clean(source.ref, 1 << 62, keep_seconds=0)
+    forget_journal(source, 0)
+    (file,) = source.table().extents(0)
+    return file
+
+
+def expect_lost(source: Source, before: pa.Table, first: int, end: int) -> None:
+    """These offsets are errors, by every reader, and all others are what they were."""
+    reader, last = TablePast(lambda _: source.ref), len(before)
+    for offset in (first, end - 1):
+        with pytest.raises(TableDamaged) as told:
+            reader.read(P, offset, last, PLENTY, PLENTY)
+        assert (told.value.topic, told.value.partition, told.value.first, told.value.end) == (NAME, 0, first, end)
+    with pytest.raises(TableDamaged):
+        stored(source.table(), 0, 0, last)
+    with pytest.raises(Exception, match=r"(?i)parquet|magic"):
+        source.table().delta.to_pyarrow_table()
+    for low, high in ((0, first), (end, last)):
+        assert stored(source.table(), 0, low, high) == before.slice(low, high - low).combine_chunks()
+
+
+@pytest.mark.parametrize("where", ["footer", "row group"])
+def test_the_part_of_a_file_that_the_journal_has_is_rebuilt(table: Source, where: str) -> None:
+    before, ends = rows_of(table), table.table().ends()
+    file = merged(table)
+    held = table.tailer.extent(P)
+    assert held is not None and 0 < held[0] < held[1]
+    path = Path(table.ref.url, file.path)
+    if where == "footer":
+        flip(path, path.stat().st_size - 6)
+        first, end = 0, held[0]
+    else:
+        with PartReader(Store(table.ref), file) as part:
+            group = next(group for group in part.groups if group.first < held[0] < group.end)
+            column = part._parquet.metadata.row_group(group.number).column(1)
+        flip(path, column.data_page_offset + column.total_compressed_size - 3)
+        first, end = group.first, held[0]
+        assert first > 0
+    whole = path.read_bytes()
+    report = mend(table, ends)
+    assert [(lost.partition, lost.first, lost.end) for lost in report.lost] == [(0, first, end)]
+    assert [(found.file, found.first) for found in report.rebuilt] == [(file.path, end)]
+    assert report.after is not None
+    assert [(left.partition, left.first, left.end) for left in report.after.damage] == [(0, first, end)]
+    assert not report.after.differences and Path(table.ref.url, "_replaced/kept", file.path).read_bytes() == whole
+    expect_lost(table, before[0], first, end)
+
+    # Again, and everything else that changes a table: it stays an error, and nothing is in its way.
+    again = mend(table, ends)
+    assert again.rebuilt == [] and [(lost.first, lost.end) for lost in again.lost] == [(first, end)]
+    maintenance.compact(table.ref, min_files=2, target_bytes=1 << 30)
+    maintenance.clean(table.ref, 1 << 62, keep_seconds=0)
+    for entry in Path(table.ref.url, "_delta_log").iterdir():
+        entry.unlink()
+    assert mend(table, ends).log_rebuilt
+    expect_lost(table, before[0], first, end)
+
+
+def test_a_file_that_is_put_back_gives_back_what_was_lost(table: Source) -> None:
+    before, ends = rows_of(table), table.table().ends()
+    file = merged(table)
+    path = Path(table.ref.url, file.path)
+    copy = path.read_bytes()
+    flip(path, path.stat().st_size - 6)
+    assert mend(table, ends).lost and not path.exists()
+    path.write_bytes(copy)
+    report = mend(table, ends)
+    assert report.rebuilt and not report.lost and report.after is not None and report.after.sound
+    assert rows_of(table) == before
+
+
+def test_files_that_were_merged_lately_help_out(table: Source) -> None:
+    before, ends = rows_of(table), table.table().ends()
+    maintenance.compact(table.ref, min_files=2, target_bytes=1 << 30)
+    forget_journal(table, 0, 1, 2)
+    file, group = damaged_group(table)
+    report = mend(table, ends)
+    assert [(found.file, found.first, found.end) for found in report.rebuilt] == [(file.path, group.first, group.end)]
+    assert report.after is not None and report.after.sound and not report.lost and rows_of(table) == before
 
 
 @pytest.mark.parametrize("what", ["entry", "checkpoint", "nothing left"])
@@ -321,7 +421,8 @@ def test_tables_of_earlier_versions_are_read_and_get_checksums_when_they_are_mer
     outcome = check(source)
     assert outcome.sound and outcome.files == outcome.unchecked > 3 and not source.table().checksummed
     for number, end in ends.items():
-        assert before[number] == source.log(number, 0, end)
+        assert unplaced(before[number]) == unplaced(source.log(number, 0, end))
+        assert before[number]["position"].to_pylist() == source.own_positions(number, 0, end)
     source.fill(3)
     source.build_all()
     assert source.table().checksummed and check(source).unchecked == outcome.unchecked
@@ -331,7 +432,12 @@ def test_tables_of_earlier_versions_are_read_and_get_checksums_when_they_are_mer
     assert repair(source.ref, source.tailer, dict.fromkeys(ends, 0), ends, "kept", checksums=True).rewritten
     assert check(source).sound and check(source).unchecked == 0
     for number, end in ends.items():
-        assert stored(source.table(), number, 0, end) == before[number]
+        assert unplaced(stored(source.table(), number, 0, end)) == unplaced(before[number])
+
+
+def unplaced(rows: pa.Table) -> pa.Table:
+    """Without what earlier versions wrote differently: the position of each record, not that of its commit group."""
+    return rows.drop_columns(["position"])
 
 
 def test_a_legacy_file_that_differs_is_rebuilt_from_the_journal(source: Source) -> None:
@@ -346,4 +452,5 @@ def test_a_legacy_file_that_differs_is_rebuilt_from_the_journal(source: Source) 
     assert rows_of(source) != before
     report = mend(source, ends)
     assert report.rebuilt and report.after is not None and report.after.sound
-    assert rows_of(source) == before
+    after = rows_of(source)
+    assert [unplaced(after[number]) for number in before] == [unplaced(before[number]) for number in before]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.effort import scaled
 from tests.log.tables.source import Source, spans, stored
 from tests.log.tables.test_build import agree
 
@@ -59,7 +60,7 @@ def test_files_far_apart_in_time_stay_apart() -> None:
     assert [[file.first // 10 for file in run] for run in runs] == [[0, 1], [2, 3]]
 
 
-@settings(max_examples=25)
+@settings(max_examples=scaled(25))
 @given(st.lists(st.integers(1, 20), min_size=50, max_size=150))
 def test_a_record_is_written_again_only_a_few_times(sizes: list[int]) -> None:
     """Compaction after every build, which is the worst that can be asked for."""

@@ -14,7 +14,6 @@ from penstock.wire.felix.codec.binary import (
     Ack,
     Batch,
     Events,
-    Malformed,
     decode_ack,
     decode_batch,
     decode_events,
@@ -22,7 +21,7 @@ from penstock.wire.felix.codec.binary import (
     encode_batch,
     encode_events,
 )
-from penstock.wire.felix.errors import Advice, ErrorCode, Retry
+from penstock.wire.felix.errors import Advice, ErrorCode, Malformed, Retry
 from penstock.wire.felix.frames import ACKED, BATCH, EVENTS, KEYED, OFFSETS, SHARED, SKIPPED, TIMESTAMPS
 
 U64 = st.integers(0, 2**64 - 1)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.wire.felix.codec.binary import Malformed
+from penstock.wire.felix.errors import Malformed
 from penstock.wire.felix.frames import HEADER_SIZE
 from penstock.wire.felix.messages import (
     Auth,

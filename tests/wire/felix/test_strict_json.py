@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.wire.felix.codec import strict_json
-from penstock.wire.felix.codec.binary import Malformed
+from penstock.wire.felix.errors import Malformed
 from penstock.wire.felix.messages import Publish, decode_request
 
 ALPHABET = ascii_letters + digits + "+/"

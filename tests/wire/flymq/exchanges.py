@@ -158,6 +158,28 @@ EXCHANGES = [
         "message_opcodes/produce_batch_reply",
     ),
     Exchange(
+        0x0D,
+        m.ProduceRecords("t", "loader", 2, 7, [b"k1", None], [b"one", b""], [0, -1], [[("trace", b"\x01\xff")], []]),
+        "message_opcodes/produce_records",
+        m.ProducedBatch("t", 256, [0, 3], [5, 42]),
+        "message_opcodes/produce_records_reply",
+        may_lack=21,
+    ),
+    Exchange(
+        0x0E,
+        m.FetchRecords("t", 1, 5, 100, 250),
+        "message_opcodes/fetch_records",
+        m.FetchedRecords(
+            7,
+            [
+                m.StoredRecord(5, 1700000000000001, b"k1", b"one", (("trace", b"\x01\xff"),)),
+                m.StoredRecord(6, 1700000000000002, None, b""),
+            ],
+        ),
+        "message_opcodes/fetch_records_reply",
+        may_lack=4,
+    ),
+    Exchange(
         0x10,
         m.RegisterSchema("order", "json", b"{}"),
         "message_opcodes/register_schema",
@@ -220,6 +242,14 @@ EXCHANGES = [
         "message_opcodes/fetch_dlq",
         m.DlqMessages([m.DlqMessage("7", b"bad", "too often", 3)]),
         "message_opcodes/fetch_dlq_reply",
+    ),
+    Exchange(
+        0x20,
+        m.FetchDlq("t", 10, 7),
+        "message_opcodes/fetch_dlq_2",
+        m.DlqMessages([m.DlqMessage("7", b"bad", "too often", 3)], 8),
+        "message_opcodes/fetch_dlq_reply_2",
+        may_lack=8,
     ),
     Exchange(
         0x21, m.ReplayDlq("t", message_id="msg-7"), "message_opcodes/replay_dlq", m.Done(), "message_original/replayed"
@@ -420,11 +450,26 @@ EXCHANGES = [
         reply_opcode=0x71,
     ),
     Exchange(
+        0x70,
+        m.Authenticate("bob", "no"),
+        "message_opcodes/auth_2",
+        m.AuthResult(False, "invalid username or password", "", [], m.AuthStyle.ORIGINAL),
+        "message_original/auth_refused_original",
+        reply_opcode=0x71,
+    ),
+    Exchange(
         0x72,
         m.WhoAmI(),
         "message_valid/whoami",
         m.CurrentUser(True, "bob", ["guest"], ["read", "write"]),
         "message_opcodes/whoami_reply",
+    ),
+    Exchange(
+        0x72,
+        m.WhoAmI(),
+        "message_valid/whoami",
+        m.CurrentUser(True, "bob", [], ["read", "write"]),
+        "message_opcodes/whoami_reply_2",
     ),
     Exchange(
         0x73,

@@ -59,11 +59,23 @@ def _batch(records: list[tuple[bytes | None, bytes, int]]) -> tuple[list[Any], .
 batches = st.lists(st.tuples(keys, values, i32), max_size=5).map(_batch)
 places = st.lists(st.tuples(i32, u64), max_size=5).map(lambda found: ([p for p, _ in found], [o for _, o in found]))
 records = st.lists(st.builds(m.FetchedRecord, u64, keys, values), max_size=5)
+headers = st.lists(st.tuples(names, values), max_size=3)
+
+
+@st.composite
+def _with_headers(draw: st.DrawFn) -> m.ProduceRecords:
+    keyed, contents, numbers = draw(batches)
+    count = len(keyed)
+    texts = draw(st.just([]) | st.lists(headers, min_size=count, max_size=count))
+    return m.ProduceRecords(draw(names), draw(names), draw(u64), draw(u64), keyed, contents, numbers, texts)
+
 
 # Messages that cannot have every combination of values.
 SPECIAL: dict[type[Any], st.SearchStrategy[Any]] = {
     m.Fetch: st.builds(m.Fetch, names, i32, u64, i32) | st.builds(m.Fetch, names, i32, u64, i32, names, st.just(True)),
     m.ProduceBatch: st.builds(lambda topic, columns: m.ProduceBatch(topic, *columns), names, batches),
+    m.ProduceRecords: _with_headers(),
+    m.StoredRecord: st.builds(m.StoredRecord, u64, i64, keys, values, headers.map(tuple)),
     m.ProduceWithSchema: st.builds(m.ProduceWithSchema, names, some_names, values),
     m.ReplayDlq: st.builds(m.ReplayDlq, names, names)
     | st.builds(m.ReplayDlq, names, st.none(), st.integers(0, (1 << 48) - 1)),
@@ -71,7 +83,8 @@ SPECIAL: dict[type[Any], st.SearchStrategy[Any]] = {
     | st.builds(m.ResetOffset, names, names, i32, names, u64),
     m.ProducedBatch: st.builds(lambda topic, time, columns: m.ProducedBatch(topic, time, *columns), names, i64, places),
     m.AuthResult: st.just(m.AuthResult(True))
-    | st.builds(m.AuthResult, st.just(False), names, names, st.lists(names))
+    | st.builds(m.AuthResult, st.just(False), some_names, names, st.lists(names))
+    | st.builds(m.AuthResult, st.just(False), some_names, st.just(""), st.lists(names), st.just(m.AuthStyle.ORIGINAL))
     | st.builds(
         m.AuthResult,
         st.just(True),

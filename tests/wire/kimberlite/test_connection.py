@@ -9,6 +9,7 @@ import tracemalloc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.effort import scaled
 from tests.wire.vectors import by_name
 
 from penstock.wire.kimberlite import messages as m
@@ -85,7 +86,7 @@ def test_the_header_is_as_the_specification_draws_it() -> None:
 
 
 @every_dialect
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=scaled(20), deadline=None)
 @given(st.lists(st.integers(0, 400), min_size=1, max_size=6), st.data())
 def test_frames_arrive_in_any_pieces(name: str, sizes: list[int], data: st.DataObject) -> None:
     client, server = ClientCodec(name), ServerCodec()
@@ -337,7 +338,7 @@ def drain(server: ServerCodec, data: bytes) -> int:
     return count
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=scaled(200), deadline=None)
 @given(st.binary(max_size=80), st.integers(1, 5), st.booleans())
 def test_random_payloads(payload: bytes, version: int, first: bool) -> None:
     server = ServerCodec()
@@ -346,7 +347,7 @@ def test_random_payloads(payload: bytes, version: int, first: bool) -> None:
     drain(server, frame(payload, version))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=scaled(100), deadline=None)
 @given(st.binary(max_size=80))
 def test_random_bytes(data: bytes) -> None:
     drain(ServerCodec(), data)

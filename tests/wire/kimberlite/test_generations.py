@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.effort import scaled
 from tests.wire.kimberlite.examples import CAPTURED, EXAMPLES, octets
 from tests.wire.kimberlite.strategies import DIALECTS, any_message, any_request
 from tests.wire.vectors import by_name
@@ -19,7 +20,7 @@ from penstock.wire.kimberlite.frames import HEADER_SIZE
 
 VECTORS = by_name("kimberlite")
 every_dialect = pytest.mark.parametrize("of", DIALECTS, ids=repr)
-quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=scaled(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 # -- numbers
 

@@ -86,21 +86,16 @@ def test_at_every_position_a_stream_holds_what_had_been_appended_by_then(
         assert directory.broker.position == before + count
         history += [(before + i, before + count, partition, ends[partition] + i) for i in range(count)]
         ends[partition] += count
-    seams = [0, 0]
     if tabled:
         fixture.move_to_tables()
         held = Tailer(OsFiles(str(directory.root)))
         held.refresh()
-        seams = [(held.extent(partition_id(1, number)) or (0, 0))[0] for number in range(2)]
-        assert 10 < seams[0] < ends[0] - 3  # both sides of the seam
+        seam = (held.extent(partition_id(1, 0)) or (0, 0))[0]
+        assert 10 < seam < ends[0] - 3  # both sides of the seam
     stream = fixture.stream()
     assert [(span.start, span.end) for span in stream.partitions] == [(0, ends[0]), (0, ends[1])]
     for position in range(directory.broker.position + 1):
-        expected = sorted(
-            (partition, offset)
-            for at, behind, partition, offset in history  # a table knows positions, the journal groups as well
-            if (at < position if offset < seams[partition] else behind <= position)
-        )
+        expected = sorted((partition, offset) for _, behind, partition, offset in history if behind <= position)
         counted = stream.ends(position)
         assert counted == [sum(p == number for p, _ in expected) for number in range(2)], position
         if position % 7 == 0:
@@ -129,24 +124,77 @@ def test_a_stream_that_was_surveyed_later_is_shown_as_of_the_position_that_the_s
     assert rows(fixture.stream()) == [(0, 0), (0, 1), (0, 2)]
 
 
-def test_a_position_inside_an_atomic_append_shows_nothing_of_it(fixture: SqlFixture) -> None:
-    """However many entries the commit group has, and wherever in the file it is."""
+@pytest.mark.parametrize("place", ["journal", "tables", "both"])
+def test_a_position_inside_an_atomic_append_shows_nothing_of_it(
+    fixture: SqlFixture, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many entries the commit group has, of whatever partitions and topics, and wherever its records are."""
+    monkeypatch.setattr("penstock.flight.reading.ROWS", 4)
     directory = fixture.directory
-    for name in ("t", "other"):
-        directory.create(name)
+    directory.create("t", 2)
+    directory.create("other")
     directory.produce("t", 0, b"before")
-    for size in (1, 40):
-        before, ends = directory.broker.position, fixture.stream().partitions[0].end
-        one = (Records(partition_id(1, 0), (b"a", b"b")), Records(partition_id(2, 0), (b"c" * 5_000,)))
+    appended: list[tuple[int, int, list[int]]] = []  # positions before and behind, and what was there before
+    ends = [1, 0]
+    for size in (1, 20):
+        before = directory.broker.position
+        one = (
+            Records(partition_id(1, 0), (b"a", b"b")),
+            Records(partition_id(2, 0), (b"c" * 500,)),
+            Records(partition_id(1, 1), (b"d",)),
+        )
         directory.broker.state_log.engine.append(one * size)  # one group, of many batches
         directory.commit()
-        behind, stream = directory.broker.position, fixture.stream()
-        assert behind == before + 3 * size
-        assert [stream.ends(position) for position in range(before, behind)] == [[ends]] * (behind - before)
-        assert stream.ends(behind) == [ends + 2 * size]
+        assert directory.broker.position == before + 4 * size
+        appended.append((before, directory.broker.position, list(ends)))
+        ends = [ends[0] + 2 * size, ends[1] + size]
         directory.produce("other", 0, b"more")
-        assert fixture.stream().ends(behind) == [ends + 2 * size]
-        assert fixture.stream().ends(behind - 1) == [ends]
+    if place != "journal":
+        directory.fill("other", 0, 0, 100)
+        fixture.move_to_tables()
+        held = Tailer(OsFiles(str(directory.root)))
+        held.refresh()
+        assert held.extent(partition_id(1, 0)) is None
+    if place == "both":
+        before = directory.broker.position
+        engine = directory.broker.state_log.engine
+        engine.append((Records(partition_id(1, 0), (b"e",)), Records(partition_id(1, 1), (b"f", b"g"))))
+        directory.commit()
+        appended.append((before, directory.broker.position, list(ends)))
+        ends = [ends[0] + 1, ends[1] + 2]
+    later = [there for _, _, there in appended[1:]]
+    for (before, behind, there), after in zip(appended, [*later, ends], strict=True):
+        stream = fixture.stream()
+        assert [stream.ends(position) for position in range(before, behind)] == [there] * (behind - before)
+        assert stream.ends(behind) == after
+        assert len(rows(stream, behind - 1)) == sum(there) and len(rows(stream, behind)) == sum(after)
+
+
+def test_the_column_position_is_the_same_before_and_after_the_move_to_tables(fixture: SqlFixture) -> None:
+    """So that whoever reads it, over Flight or from the table, sees the log at a position P by `position < P`."""
+    directory = fixture.directory
+    directory.create("t", 2)
+    directory.create("other")
+    expected: list[tuple[int, int]] = []  # partition, last position of the group
+    for count in (1, 3, 2_500):  # small batches that are joined, and one that is not
+        one = (Records(partition_id(1, 0), (b"a",) * count), Records(partition_id(1, 1), (b"b",)))
+        directory.broker.state_log.engine.append(one)
+        directory.commit()
+        last = directory.broker.position - 1
+        expected += [(0, last)] * count + [(1, last)]
+
+    def found() -> list[tuple[int, int]]:
+        batches = fixture.stream().batches(("partition", "position"), None)
+        return [(row["partition"], row["position"]) for batch in batches for row in batch.to_pylist()]
+
+    assert found() == sorted(expected)
+    directory.fill("other", 0, 0, 100)
+    assert found() == sorted(expected)  # from a closed file
+    fixture.move_to_tables()
+    held = Tailer(OsFiles(str(directory.root)))
+    held.refresh()
+    assert held.extent(partition_id(1, 0)) is None
+    assert found() == sorted(expected)
 
 
 def test_reading_can_begin_anywhere(fixture: SqlFixture) -> None:

@@ -16,11 +16,12 @@ from penstock.broker.broker import Broker
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.security.access import ADMINISTRATOR
 from penstock.broker.settings import BrokerSettings
-from penstock.broker.tables.table import BuildJob, CareJob, Job, JobDone, RemoveJob, TablePolicy
+from penstock.broker.tables.table import BuildJob, CareJob, Job, JobDone, RemoveJob, RepairJob, TablePolicy
 from penstock.broker.topics.topic_settings import TopicSettings
+from penstock.log import arrow
 from penstock.log.committer import InlineCommitter
 from penstock.log.engine import Retention, partition_id
-from penstock.log.errors import TableUnreadable
+from penstock.log.errors import TableDamaged, TableUnreadable
 from penstock.log.file_engine import FileEngine, LogSettings
 from penstock.log.files import OsFiles
 from penstock.log.tables.table import Table
@@ -125,6 +126,22 @@ def test_an_answer_that_is_lost_adds_nothing_twice(tmp_path: Path) -> None:
     for _ in range(3):
         fixture.work(answers=False)
     fixture.restart()
+    fixture.work()
+    fixture.forget_files()
+    assert fixture.records() == before
+
+
+def test_a_table_that_an_earlier_version_built_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the positions of the records themselves, not those of their commit groups."""
+    fixture = TableFixture(tmp_path)
+    fixture.produce(150)
+    for makers in (arrow._COLUMN, arrow._JOINED):
+        monkeypatch.setitem(makers, "position", makers[arrow.OWN_POSITION])
+    fixture.work(answers=False)
+    monkeypatch.undo()
+    fixture.restart()
+    fixture.produce(50)
+    before = fixture.records()
     fixture.work()
     fixture.forget_files()
     assert fixture.records() == before
@@ -300,3 +317,79 @@ def test_a_table_is_built_only_from_a_log_start_that_cannot_be_lost(tmp_path: Pa
     job = asyncio.run(calls.next(Empty())).job
     assert isinstance(job, BuildJob)
     assert answers == []
+
+
+# -- repair
+
+
+def damage(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_repair_that_was_asked_for_is_done_before_everything_else(tmp_path: Path) -> None:
+    fixture = TableFixture(tmp_path)
+    fixture.produce(150)
+    before, tables = fixture.records(), fixture.broker.tables
+    job = tables.next_job(fixture.now)
+    assert isinstance(job, BuildJob)
+    tables.done(JobDone(job.id, fixture.runner.do(job)))
+    fixture.commit()
+    damage(fixture.parquet()[0])
+    assert tables.repair_status(ADMINISTRATOR, DEFAULT_SCOPE, "orders").state == "none"
+    assert tables.repair(ADMINISTRATOR, DEFAULT_SCOPE, "orders").state == "waiting"
+    assert tables.needed()
+    job = tables.next_job(fixture.now)
+    assert isinstance(job, RepairJob)
+    assert tables.repair_status(ADMINISTRATOR, DEFAULT_SCOPE, "orders").state == "running"
+    tables.repair_progress(job.id, 5, 10)
+    tables.repair_progress(job.id - 1, 6, 10)
+    status = tables.repair_status(ADMINISTRATOR, DEFAULT_SCOPE, "orders")
+    assert (status.checked, status.total) == (5, 10)
+    tables.done(JobDone(job.id, fixture.runner.do(job)))
+    status = tables.repair_status(ADMINISTRATOR, DEFAULT_SCOPE, "orders")
+    assert status.state == "done" and status.report is not None and status.report.sound
+    assert [(found.partition, found.first) for found in status.report.rebuilt] == [(0, 0)] and not status.report.lost
+    fixture.work()
+    fixture.forget_files()
+    assert fixture.records() == before
+
+
+def test_health_tells_what_a_repair_has_left(tmp_path: Path) -> None:
+    fixture = TableFixture(tmp_path)
+    fixture.produce(150)
+    before, tables = fixture.records(), fixture.broker.tables
+    fixture.work()
+    fixture.forget_files()
+    whole = {path: path.read_bytes() for path in fixture.parquet()}
+    for path in fixture.parquet()[:2]:
+        damage(path)
+    with pytest.raises(TableDamaged):
+        fixture.records()
+    tables.repair(ADMINISTRATOR, DEFAULT_SCOPE, "orders")
+    fixture.work()
+    status = tables.repair_status(ADMINISTRATOR, DEFAULT_SCOPE, "orders")
+    assert status.report is not None and not status.report.sound and len(status.report.lost) == 2
+    assert tables.trouble().count("is damaged") == 2 and tables.figures().damaged == 2
+    tables._damage.readable(fixture.place, 0, 300)
+    assert tables.figures().damaged == 2, "a read that memory has served says nothing of the file"
+    for path, data in whole.items():
+        path.write_bytes(data)
+    tables.repair(ADMINISTRATOR, DEFAULT_SCOPE, "orders")
+    fixture.work()
+    status = tables.repair_status(ADMINISTRATOR, DEFAULT_SCOPE, "orders")
+    assert status.report is not None and status.report.sound
+    assert tables.trouble() == "" and fixture.records() == before
+
+
+def test_a_repair_whose_process_is_killed_has_failed(tmp_path: Path) -> None:
+    fixture = TableFixture(tmp_path)
+    fixture.produce(60)
+    tables = fixture.broker.tables
+    tables.repair(ADMINISTRATOR, DEFAULT_SCOPE, "orders")
+    assert isinstance(tables.next_job(fixture.now), RepairJob)
+    assert isinstance(tables.next_job(fixture.now), BuildJob)
+    status = tables.repair_status(ADMINISTRATOR, DEFAULT_SCOPE, "orders")
+    assert status.state == "failed" and "ask again" in status.error
+    assert tables.trouble() == ""

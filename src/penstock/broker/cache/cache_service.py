@@ -7,14 +7,14 @@ the monotonic clock. The two kinds do not take room from each other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, Protocol
 
 from penstock.broker.cache import cache_store as rules
 from penstock.broker.cache.cache_state import remaining
 from penstock.broker.cache.cache_store import NEVER, CacheName, CachePolicy, Entry, Store
-from penstock.broker.names import check_cache, scope
+from penstock.broker.names import Scope, check_cache, scope
 from penstock.broker.runtime.clock import Clock
 from penstock.broker.runtime.metrics import CacheFigures, Metrics
 from penstock.broker.security.access import Access, Identity, Permission
@@ -93,6 +93,18 @@ class CacheService:
             return None
         metrics.cache_hits += 1
         return entry.value
+
+    def list(self, identity: Identity, scope: Scope) -> Sequence[tuple[CacheName, int, bool]]:
+        """Caches of the scope that have something in them and that this identity may read: with the number of keys, and
+        whether it is journalled."""
+        self._access.require_any(identity, Permission.CACHE_READ, scope)
+        found = [
+            (name, count, backend is self._journal)
+            for backend in (self._memory, self._journal)
+            for name, count in backend.store.counts()
+            if name.scope == scope and self._access.allows(identity, Permission.CACHE_READ, scope, name.name)
+        ]
+        return sorted(found)
 
     def settled(self, cache: CacheName) -> CommitGroup:
         """The commit group that a reply waits for which shows a value of this cache."""

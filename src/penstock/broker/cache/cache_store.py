@@ -9,7 +9,7 @@ deadline, whether or not `due` has found it yet. Nothing here knows of clients, 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import islice
@@ -98,6 +98,12 @@ class Store:
 
     def __len__(self) -> int:
         return self._count
+
+    def counts(self) -> Iterator[tuple[CacheName, int]]:
+        """Caches that have something in them, and how many keys: some may be over."""
+        for name, cache in self._caches.items():
+            if cache.entries:
+                yield name, len(cache.entries)
 
     def find(self, name: CacheName, key: str, now: int) -> Entry | None:
         """The entry, unless it has expired; it is now the most recently used."""

@@ -10,7 +10,7 @@ from penstock.broker.fetch.read_view import ReadView
 from penstock.broker.fetch.visible_read import VisibleRead
 from penstock.broker.names import Scope
 from penstock.broker.runtime.clock import Clock
-from penstock.broker.security.access import Access, Identity, Permission
+from penstock.broker.security.access import READ, Access, Identity
 from penstock.broker.state.state import Topic
 from penstock.broker.state.state_log import StateLog
 from penstock.broker.topics import id_lookup, topic_rules
@@ -41,7 +41,7 @@ class FetchService:
         First `run` it, at once if it is `ready`, else by `executor`. As long as `continuation` then gives another plan,
         nothing was found yet: run that one in the same way. What was found depends on changes of state that may not be
         committed yet: the reply waits for the group that was `pending_commit` when the plan was made."""
-        self._access.require(identity, Permission.READ, scope, topic)
+        self._access.require(identity, READ, scope, topic)
         state = self._current()
         found = topic_rules.find_partition(state, scope, topic, partition)
         view = visible_read.view(state, found, partition, self._clock())
@@ -54,7 +54,7 @@ class FetchService:
         StreamNotFound as `id_lookup.stream` does."""
         state = self._current()
         topic, partition = id_lookup.stream(state, self._access, identity, scope, stream_id)
-        self._access.require(identity, Permission.READ, scope, topic.name)
+        self._access.require(identity, READ, scope, topic.name)
         view = visible_read.view(state, topic, partition, self._clock())
         where = partition_id(topic.id, partition)
         return topic, VisibleRead(self._engine, where, offset, max_bytes, max_records, view)
@@ -69,19 +69,19 @@ class FetchService:
         callback: Callable[[], None],
     ) -> FetchWaiter:
         """Call back, once, when the partition has grown or it is `until` (µs since 1970), whichever is first."""
-        self._access.require(identity, Permission.READ, scope, topic)
+        self._access.require(identity, READ, scope, topic)
         found = topic_rules.find_partition(self._current(), scope, topic, partition)
         return self._waiters.start(partition_id(found.id, partition), until, callback)
 
     def max_wait(self, identity: Identity, scope: Scope, topic: str) -> float | None:
         """Seconds that a fetch waits which finds nothing, if the topic has a rule of its own."""
-        self._access.require(identity, Permission.READ, scope, topic)
+        self._access.require(identity, READ, scope, topic)
         return topic_rules.find(self._current(), scope, topic).settings.fetch_wait_seconds
 
     def read_view(self, identity: Identity, scope: Scope, topic: str, partition: int | None = None) -> ReadView:
         """The view with which another process reads the topic, or one partition of it. Like everything that only looks
         at the state, it is true once the group that is `pending_commit` now is committed."""
-        self._access.require(identity, Permission.READ, scope, topic)
+        self._access.require(identity, READ, scope, topic)
         return read_view.read_view(self._current(), self._engine, scope, topic, partition, self._clock())
 
     def sweep(self, now: int) -> None:

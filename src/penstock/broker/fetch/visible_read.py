@@ -5,7 +5,7 @@ a queue) by the same rules.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from penstock.broker.fetch.removal import NOTHING_REMOVED, RemovedRecords
 from penstock.broker.state.state import State, Topic
@@ -20,12 +20,15 @@ MAX_STEPS: Final = 256  # after which a fetch returns nothing but the offset to 
 FOREVER: Final = 1e10  # seconds: more than have passed since 1970
 
 
-class VisibilityFilter(NamedTuple):
+class VisibilityFilter:
     """The visible records of a partition at one moment."""
 
-    now: int  # µs since 1970
-    horizon: int = 0  # records stored by then have expired
-    removed: RemovedRecords = NOTHING_REMOVED
+    __slots__ = ("horizon", "now", "removed")
+
+    def __init__(self, now: int, horizon: int = 0, removed: RemovedRecords = NOTHING_REMOVED) -> None:
+        self.now = now  # µs since 1970
+        self.horizon = horizon  # records stored by then have expired
+        self.removed = removed
 
     def shows_all(self, part: RecordSlice) -> bool:
         """True if all records are visible, as far as the batch tells without a look at each."""

@@ -94,14 +94,16 @@ class Groups:
         to: Literal["earliest", "latest"] | int,
     ) -> tuple[int, CommitGroup]:
         """Keep as the group's next offset: the first that is there, the one after the last, or any."""
-        self._access.require(identity, Permission.COMMIT, scope, topic)
-        state = self._state_log.current()
-        found = topic_rules.find_partition(state, scope, topic, partition)
-        bounds = self._state_log.engine.bounds(partition_id(found.id, partition))
-        offset = to if isinstance(to, int) else rules.start(to, None, bounds)
-        return offset, self._state_log.commit(
-            (rules.commit(state, self._limits, scope, group, topic, partition, offset),)
-        )
+        with self._audit.attempt(identity, "group.reset", scope=scope, resource=group):
+            self._access.require(identity, Permission.COMMIT, scope, topic)
+            state = self._state_log.current()
+            found = topic_rules.find_partition(state, scope, topic, partition)
+            bounds = self._state_log.engine.bounds(partition_id(found.id, partition))
+            offset = to if isinstance(to, int) else rules.start(to, None, bounds)
+            kept = self._state_log.commit((rules.commit(state, self._limits, scope, group, topic, partition, offset),))
+        place = {"topic": topic, "partition": str(partition), "offset": str(offset)}
+        self._audit.note(identity, "group.reset", scope=scope, resource=group, action="reset", **place)  # type: ignore[arg-type]
+        return offset, kept
 
     def lag(self, identity: Identity, scope: Scope, group: str, topic: str, partition: int) -> GroupLag:
         """Records by which a group of the topic is behind in the partition."""

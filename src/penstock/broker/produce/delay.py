@@ -48,4 +48,4 @@ def schedule(
     if delay > limits.delay_us:
         raise DelayTooLong(delay, limits.delay_us)
     check_room("delayed records", limits.delayed, len(waiting), tenant, mine, limits.tenant_share)
-    return DelayedAdded(next_id, topic, max(partition, -1), now + delay, offset, now)
+    return DelayedAdded(next_id, topic, partition, now + delay, offset, now)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import logging
+from bisect import bisect_right
 from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
@@ -17,7 +18,7 @@ from penstock.broker.limits import Limits
 from penstock.broker.names import Scope
 from penstock.broker.produce import delay
 from penstock.broker.produce.delay import WAITING, Delayed
-from penstock.broker.produce.partitioning import Partitioner
+from penstock.broker.produce.partitioning import ANY, Partitioner
 from penstock.broker.produce.validation import RecordValidator, ValidatedRecords
 from penstock.broker.runtime.executor import Executor
 from penstock.broker.runtime.metrics import Metrics
@@ -36,7 +37,13 @@ APPEND_RECORDS: Final = 1_000  # most that appear by one entry of the log
 APPEND_BYTES: Final = 1 << 20  # and about the most bytes of them
 TRY_AGAIN: Final = 1_000_000  # µs after a failure
 TRIM_EVERY: Final = 60_000_000  # µs between two looks at what the log need not keep any more, and at what is held back
+MAX_LOOKED: Final = 10_000  # records that wait, looked at for one page of them
 SPARE_ENTRIES: Final = 1_024  # void entries of the heap that are always put up with
+
+
+class DelayedPage(NamedTuple):
+    records: list[tuple[Delayed, Topic]]
+    next: int | None  # to go on after; None: these were the last
 
 
 class Delays:
@@ -89,7 +96,7 @@ class Delays:
         self._access.require(identity, Permission.WRITE, scope, topic)
         state, engine = self._state_log.current(), self._state_log.engine
         found = topic_rules.find(state, scope, topic)
-        if partition >= 0:
+        if partition != ANY:
             topic_rules.find_partition(state, scope, topic, partition)
         offset = engine.next_offset(WAITING)
         limits, now = self._limits, self._clock()
@@ -109,6 +116,27 @@ class Delays:
         heapq.heappush(self._heap, (event.due, event.id))
         self._metrics.delayed_scheduled += 1
         return state.delayed[event.id], group
+
+    def waiting(self, identity: Identity, scope: Scope, after: int = 0, limit: int = 1000) -> DelayedPage:
+        """Records that wait for their time, of topics that this identity may see, by id: those above `after`."""
+        self._access.require_any(identity, Permission.DESCRIBE, scope)
+        state, access = self._state_log.current(), self._access
+        ids = list(state.delayed)  # in order: each is higher than those that were there
+        first = bisect_right(ids, after)
+        seen: dict[int, bool] = {}
+        found: list[tuple[Delayed, Topic]] = []
+        for id in ids[first : first + MAX_LOOKED]:  # noqa: A001 - it is the id of what was delayed
+            delayed = state.delayed[id]
+            topic = state.topics_by_id[delayed.topic]
+            if topic.id not in seen:
+                seen[topic.id] = topic.scope == scope and access.allows(
+                    identity, Permission.DESCRIBE, scope, topic.name
+                )
+            if seen[topic.id]:
+                found.append((delayed, topic))
+                if len(found) == limit:
+                    return DelayedPage(found, None if id == ids[-1] else id)
+        return DelayedPage(found, ids[first + MAX_LOOKED - 1] if first + MAX_LOOKED < len(ids) else None)
 
     def cancel(self, identity: Identity, scope: Scope, id: int) -> CommitGroup:  # noqa: A002 - of what was delayed
         """It will not appear. Raises DelayedNotFound also for one that this identity could not have scheduled."""

@@ -14,7 +14,7 @@ from penstock.broker.errors import PartitionNotFound
 from penstock.broker.state.state import Topic
 
 ANY: Final = -1
-"""A requested partition (as is any negative number) that leaves the choice to us."""
+"""A requested partition that leaves the choice to us. No other negative number does."""
 
 LONG_KEY: Final = 1024  # bytes beyond which a digest stands for the key: FNV goes byte by byte, here in Python
 _REMEMBERED_KEY: Final = 64  # bytes up to which a key's hash is remembered
@@ -51,6 +51,8 @@ class Partitioner:
         partitions, count = topic.partitions, len(requested)
         if count and (highest := max(requested)) >= partitions:
             raise PartitionNotFound(topic.name, highest, partitions)
+        if count and (lowest := min(requested)) < ANY:
+            raise PartitionNotFound(topic.name, lowest, partitions)
         if partitions == 1:
             return [0] * count
         turn = self._turns.get(topic.id, 0)

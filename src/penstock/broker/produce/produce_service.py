@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
+from itertools import repeat
+from typing import NamedTuple
 
+from penstock.broker.errors import InvalidArgument
 from penstock.broker.names import Scope
-from penstock.broker.produce.partitioning import Partitioner
-from penstock.broker.produce.validation import ProducedPartitioned, RecordValidator
+from penstock.broker.produce.partitioning import ANY, Partitioner
+from penstock.broker.produce.validation import ProducedPartitioned, RecordValidator, by_partitions
 from penstock.broker.runtime.metrics import Metrics
-from penstock.broker.security.access import Access, Identity, Permission
+from penstock.broker.security.access import WRITE, Access, Identity
 from penstock.broker.state.state_log import StateLog
 from penstock.broker.subscriptions.fanout import FanoutLog
 from penstock.broker.tenancy.quotas import Quotas
 from penstock.broker.topics import topic_rules
 from penstock.log.batch import Headers
 from penstock.log.engine import Appended, Producer, Records, partition_id
+
+
+class ProducerBatch(NamedTuple):
+    """The number of a producer's batch; see `penstock.log.engine.Producer`."""
+
+    name: str
+    epoch: int
+    sequence: int
 
 
 class ProduceService:
@@ -62,7 +74,7 @@ class ProduceService:
         `RecordValidator.validate`. The reply is about the others; with none, it has the offset of the next one."""
         metrics = self._metrics
         started = metrics.timer()
-        self._access.require(identity, Permission.WRITE, scope, topic)
+        self._access.require(identity, WRITE, scope, topic)
         found = topic_rules.find_partition(self._current(), scope, topic, partition)
         if producer is not None and (repeated := self._engine.repeat_of(producer)) is not None:
             return repeated  # whatever holds for new records since
@@ -105,7 +117,7 @@ class ProduceService:
         turn; see `Partitioner.choose` and, for those that do not fit the topic's schema, `RecordValidator.validate`."""
         metrics = self._metrics
         started = metrics.timer()
-        self._access.require(identity, Permission.WRITE, scope, topic)
+        self._access.require(identity, WRITE, scope, topic)
         found = topic_rules.find(self._current(), scope, topic)
         if self._tenants_over_quota:
             self._quotas.check_room(scope.tenant)
@@ -128,3 +140,50 @@ class ProduceService:
         offsets = validated.offsets(appended.base_offsets)
         dead_lettered = {index: offsets[index] for index in validated.dead_lettered}
         return ProducedPartitioned(appended.group, validated.partitions, offsets, appended.timestamp, dead_lettered)
+
+    def append_once(
+        self,
+        identity: Identity,
+        scope: Scope,
+        topic: str,
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None] | None,
+        partitions: Sequence[int],
+        headers: Sequence[Headers] | None,
+        producer: ProducerBatch,
+    ) -> ProducedPartitioned:
+        """As `append_partitioned`, but a batch that its producer sends again is not stored again: the reply is that of
+        the first time, also after a restart. Records without a key and a partition go to one that follows from the
+        number of the batch, so that a repetition finds them. One that does not fit the topic's schema refuses the
+        batch, whatever the topic says. Raises ProducerFenced, SequenceOutOfOrder."""
+        metrics = self._metrics
+        started = metrics.timer()
+        self._access.require(identity, WRITE, scope, topic)
+        found = topic_rules.find(self._current(), scope, topic)
+        turn = producer.sequence % found.partitions
+        wanted = [
+            turn if number == ANY and not key else number
+            for number, key in zip(partitions, repeat(None) if keys is None else keys, strict=keys is not None)
+        ]
+        chosen = self._partitioner.choose(found, keys, wanted)
+        of = Producer(_producer_id(identity, scope, topic, producer.name), producer.epoch, producer.sequence)
+        if (repeated := self._engine.repeat_of(of)) is not None:
+            placed = by_partitions(found, chosen, values)
+            if len(placed.members) != len(repeated.base_offsets):
+                raise InvalidArgument(f"Batch {producer.sequence} of this producer was another one")
+            offsets = placed.offsets(repeated.base_offsets)
+            return ProducedPartitioned(repeated.group, chosen, offsets, repeated.timestamp, {})
+        if self._tenants_over_quota:
+            self._quotas.check_room(scope.tenant)
+        validated = self._validator.validate(found, chosen, values, keys, headers, allow_dead_letters=False)
+        appended = self._state_log.append(validated.writes, (), of)
+        metrics.produced(appended.group, len(values), validated.size, started)
+        offsets = validated.offsets(appended.base_offsets)
+        return ProducedPartitioned(appended.group, chosen, offsets, appended.timestamp, {})
+
+
+def _producer_id(identity: Identity, scope: Scope, topic: str, name: str) -> bytes:
+    """The log's id of a producer. Its name is its own: the same one of somebody else, or for another topic, is another
+    producer."""
+    whose = "\0".join((identity.name, identity.tenant or "", *scope, topic, name))
+    return blake2b(whose.encode(), digest_size=24).digest()

@@ -101,6 +101,16 @@ class RecordValidator:
             raise RecordTooLarge(largest, self._limits.record_bytes)
         return sum(sizes)
 
+    def measure_headers(
+        self, values: Sequence[bytes], keys: Sequence[bytes | None] | None, headers: Sequence[Headers]
+    ) -> None:
+        """Raises RecordTooLarge for a record that is, together with the headers that its producer gave it."""
+        columns = zip(values, [None] * len(values) if keys is None else keys, headers, strict=True)
+        for value, key, texts in columns:
+            size = len(value) + len(key or b"") + sum([8 + len(name.encode()) + len(text) for name, text in texts])
+            if size > self._limits.record_bytes:
+                raise RecordTooLarge(size, self._limits.record_bytes)
+
     def validate(
         self,
         topic: Topic,
@@ -250,6 +260,11 @@ def _by_partitions(topic: Topic, partitions: Sequence[int], columns: _Columns, s
         return ValidatedRecords([records], [range(len(columns.values))], partitions, size)
     writes = [columns.records(partition_id(topic.id, number), part) for number, part in members.items()]
     return ValidatedRecords(writes, list(members.values()), partitions, size)
+
+
+def by_partitions(topic: Topic, partitions: Sequence[int], values: Sequence[bytes]) -> ValidatedRecords:
+    """The places of records that were appended before: `writes` are not to be appended."""
+    return _by_partitions(topic, partitions, _Columns(values, None, None, None), 0)
 
 
 def _by_partition(partitions: Sequence[int]) -> dict[int, Sequence[int]]:

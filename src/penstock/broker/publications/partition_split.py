@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from penstock.broker.errors import LimitReached, PartitionNotFound, RecordTooLarge
 from penstock.broker.limits import HEADER_BYTES
-from penstock.broker.produce.partitioning import LONG_KEY, fnv1a
+from penstock.broker.produce.partitioning import ANY, LONG_KEY, fnv1a
 from penstock.broker.publications.staging import CHECKED_RECORDS, CHUNK_BYTES
 from penstock.log.arrow import HEADER_LIST, UnusableColumns, columns_of
 from penstock.log.columns import Columns
@@ -80,9 +80,12 @@ def choose(
     topic: str, partitions: int, keys: pa.Array | None, wanted: Numbers | None, turn: int, count: int
 ) -> tuple[Numbers, int]:
     """A partition for each of `count` rows, and whose turn it is then: as `Partitioner.choose`. Raises
-    PartitionNotFound. `wanted` is negative where the choice is ours."""
-    if wanted is not None and count and (highest := int(wanted.max())) >= partitions:
-        raise PartitionNotFound(topic, highest, partitions)
+    PartitionNotFound. `wanted` is `ANY` where the choice is ours."""
+    if wanted is not None and count:
+        if (highest := int(wanted.max())) >= partitions:
+            raise PartitionNotFound(topic, highest, partitions)
+        if (lowest := int(wanted.min())) < ANY:
+            raise PartitionNotFound(topic, lowest, partitions)
     if partitions == 1:
         return np.zeros(count, np.int32), turn
     chosen = np.full(count, -1, np.int32) if wanted is None else wanted.astype(np.int32)

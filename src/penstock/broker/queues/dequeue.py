@@ -38,7 +38,7 @@ class DequeueOwner(Protocol):
 
     def finish(self, dequeue: Dequeue) -> tuple[list[Message], CommitGroup | None]: ...
 
-    def release(self, dequeue: Dequeue) -> bool: ...
+    def end_dequeue(self, dequeue: Dequeue) -> bool: ...
 
 
 class Dequeue:
@@ -108,7 +108,7 @@ class Dequeue:
 
     def cancel(self) -> None:
         """Leave the messages in the queue."""
-        self._queues.release(self)
+        self._queues.end_dequeue(self)
 
 
 class DequeueOutcome:
@@ -263,8 +263,7 @@ class DequeueOutcome:
             metrics.queue_expired += self.expired
             metrics.queue_dropped += self.dropped
             metrics.queue_redelivered += len(self.repeated)
-        metrics.messages_fetched += len(self.messages)
-        metrics.bytes_out += sum([len(value) for _, _, value in self.messages])
+        metrics.dequeued(len(self.messages), sum([len(value) for _, _, value in self.messages]), metrics.caller)
 
     def event(self, settle: list[int]) -> QueueMoved | None:
         """`settle`: tags that are acknowledged with it."""

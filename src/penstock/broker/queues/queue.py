@@ -39,6 +39,14 @@ class QueuePolicy(NamedTuple):
         return (0 < self.ttl <= now - stored) or 0 < expires <= now
 
 
+class QueueTerms(NamedTuple):
+    """The name of a queue, and on which terms it is created."""
+
+    name: str = ""
+    lease: int = 0  # µs until the second delivery; doubled for each further one
+    attempts: int = 0  # deliveries in all; 0: no limit
+
+
 class Queue(msgspec.Struct, array_like=True):
     """One subscription. The order of fields is the stored format."""
 
@@ -49,6 +57,14 @@ class Queue(msgspec.Struct, array_like=True):
     cursors: list[int]  # of each partition: the first offset never delivered
     used: int  # when it was last polled
     tries: dict[int, dict[int, int]] = {}  # attempt → tag → when it was made, in this order
+    name: str = ""  # empty for one that is known by its id alone
+    lease: int = 0  # of one with a name: µs until the second delivery
+    attempts: int = 0  # the same: deliveries in all; 0: no limit
+
+    def policy(self, default: QueuePolicy) -> QueuePolicy:
+        """The policy of this queue. One with a name keeps all that its topic has, for as long as the topic has it: it
+        is for work that has to be done, and its subscribers come back."""
+        return QueuePolicy(0, 0, self.attempts, self.lease, 0) if self.name else default
 
     def tag(self, partition: int, offset: int) -> int:
         """1, 2, 3… for a topic with one partition; unique, with gaps, for more."""
@@ -121,6 +137,10 @@ def apply_move(queue: Queue, event: QueueMoved) -> None:
             tries[1].update(sent)
         else:
             tries[1] = sent
+    for tag in event.released:
+        if attempt := queue.attempt(tag):
+            _remove(tries, tag)
+            tries[attempt] = {tag: 0, **tries.get(attempt, {})}
     for tag in event.again:
         attempt = queue.attempt(tag)
         _remove(tries, tag)

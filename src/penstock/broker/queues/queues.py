@@ -16,7 +16,7 @@ from typing import Final
 from penstock.broker.errors import InvalidName, ShuttingDown
 from penstock.broker.fetch.fetch_waiters import watch_all
 from penstock.broker.limits import Limits
-from penstock.broker.names import Scope, is_internal
+from penstock.broker.names import Scope, check_group, is_internal
 from penstock.broker.queues.dequeue import (
     NO_FRAME,
     READ_BYTES,
@@ -27,7 +27,7 @@ from penstock.broker.queues.dequeue import (
     removed_of,
 )
 from penstock.broker.queues.exhausted import ExhaustedMessages
-from penstock.broker.queues.queue import FOREVER, Queue, QueuePolicy
+from penstock.broker.queues.queue import FOREVER, Queue, QueuePolicy, QueueTerms
 from penstock.broker.runtime.executor import Executor
 from penstock.broker.runtime.metrics import Metrics
 from penstock.broker.security.access import Access, Identity, Permission
@@ -87,24 +87,51 @@ class Queues:
 
     def create(self, identity: Identity, scope: Scope, topic: str, *, at_least_once: bool) -> tuple[Queue, CommitGroup]:
         """A queue of everything that is stored in the topic from now on. The topic is created if that is allowed."""
+        return self._create(self._topic(identity, scope, topic), at_least_once, QueueTerms())
+
+    def named(
+        self, identity: Identity, scope: Scope, topic: str, terms: QueueTerms
+    ) -> tuple[Queue, CommitGroup | None]:
+        """The queue of this name, on the terms on which it was created: by this, if there was none. Its messages are
+        delivered at least once. True once the group is committed (None: it is)."""
+        found = self._topic(identity, scope, topic)
+        check_group(terms.name)
+        queues = self._state().queues.values()
+        queue = next((each for each in queues if each.topic == found.id and each.name == terms.name), None)
+        if queue is not None:
+            return queue, self._state_log.pending_commit
+        return self._create(found, True, terms)
+
+    def _topic(self, identity: Identity, scope: Scope, topic: str) -> Topic:
         self._access.require(identity, Permission.READ, scope, topic)
         if is_internal(topic):  # its records are not to be dequeued, nor routed to a topic of dead letters
             raise InvalidName(f"'{topic}' is the broker's own: it can be read, but there are no queues of it")
-        return self._create(self._topics.ensure(identity, scope, topic, Permission.READ), at_least_once)
+        return self._topics.ensure(identity, scope, topic, Permission.READ)
 
-    def _create(self, topic: Topic, at_least_once: bool) -> tuple[Queue, CommitGroup]:
+    def _create(self, topic: Topic, at_least_once: bool, terms: QueueTerms) -> tuple[Queue, CommitGroup]:
         state = self._state()
         tenant, limits = topic.scope.tenant, self._limits
         mine = state.usage_of(tenant).queues
         check_room("queues", limits.queues, len(state.queues), tenant, mine, limits.tenant_share)
         starts = [self._engine.bounds(partition_id(topic.id, n)).high_watermark for n in range(topic.partitions)]
-        event = QueueStarted(state.next_queue_id, topic.id, at_least_once, starts, self._clock())
+        event = QueueStarted(state.next_queue_id, topic.id, at_least_once, starts, self._clock(), *terms)
         group = self._commit((event,))
         return self._state().queues[event.id], group
 
     def find(self, identity: Identity, id: int) -> tuple[Queue, Topic]:  # noqa: A002 - it is the queue's id
         """The queue and its topic: see `id_lookup.queue`."""
         return id_lookup.queue(self._state(), self._access, identity, id)
+
+    def in_scope(self, identity: Identity, scope: Scope) -> Sequence[tuple[Queue, Topic]]:
+        """The queues of topics that this identity may see, by id."""
+        self._access.require_any(identity, Permission.DESCRIBE, scope)
+        state, access = self._state(), self._access
+        found = [(queue, state.topics_by_id[queue.topic]) for _, queue in sorted(state.queues.items())]
+        return [
+            (queue, topic)
+            for queue, topic in found
+            if topic.scope == scope and access.allows(identity, Permission.DESCRIBE, scope, topic.name)
+        ]
 
     def delete(self, identity: Identity, id: int) -> CommitGroup:  # noqa: A002 - it is the queue's id
         return self._commit((QueueEnded(self.find(identity, id)[0].id),))
@@ -143,7 +170,7 @@ class Queues:
                 break
             partition = (number + now) % partitions if partitions > 1 else 0
             start, end = self._engine.bounds(partition_id(queue.topic, partition))
-            offset = queue.floor(self.policy, partition, start, end, dequeue.settle)
+            offset = queue.floor(queue.policy(self.policy), partition, start, end, dequeue.settle)
             if offset < end:
                 limit = max(left, MAX_SKIPPED_PER_STEP) if skip_expired else left
                 dequeue.plan_new(partition, self._read(queue, partition, offset, limit))
@@ -154,10 +181,11 @@ class Queues:
     def _plan_redeliveries(self, dequeue: Dequeue, now: int) -> int:
         """Plan to redeliver what is due; returns how many messages that is."""
         queue, settled, count = dequeue.queue, set(dequeue.settle), 0
-        for tag, attempt in queue.overdue(self.policy, now):
+        policy = queue.policy(self.policy)
+        for tag, attempt in queue.overdue(policy, now):
             if count == min(dequeue.limit, MAX_REDELIVERIES):
                 break
-            if not self.policy.exhausted(attempt) and tag not in settled:  # the exhausted are for `sweep`
+            if not policy.exhausted(attempt) and tag not in settled:  # the exhausted are for `sweep`
                 dequeue.plan_redelivery(tag, self._read(queue, *queue.locate(tag), 1))
                 count += 1
         return count
@@ -172,13 +200,13 @@ class Queues:
         """For `Dequeue.finish`."""
         queue, now = dequeue.queue, self._clock()
         state = self._state()
-        if not self.release(dequeue) or state.queues.get(queue.id) is not queue:
+        if not self.end_dequeue(dequeue) or state.queues.get(queue.id) is not queue:
             dequeue.acknowledged = [False] * len(dequeue.acknowledged)
             return [], None  # the queue ended meanwhile, or was read from the log again
         if dequeue.error is not None:
             self._stall(queue, now)
             raise dequeue.error
-        topic, policy = dequeue.topic, policy_for(dequeue.topic, self.policy)
+        topic, policy = dequeue.topic, policy_for(dequeue.topic, queue.policy(self.policy))
         outcome = DequeueOutcome(queue, policy, now, removed_of(state, queue), topic.name, dequeue.frame_bytes)
         for tag, slices in dequeue.redelivered:
             outcome.add_redelivered(tag, slices)
@@ -192,7 +220,7 @@ class Queues:
         except LogError:
             self._stall(queue, now)
             raise
-        if self._scheduled.get(queue.id, FOREVER) > now + self.policy.backoff:  # not scheduled for all that was sent
+        if self._scheduled.get(queue.id, FOREVER) > now + policy.backoff:  # not scheduled for all that was sent
             self._schedule(queue)
         outcome.count(self._metrics)
         dequeue.skipped = outcome.skipped
@@ -201,13 +229,14 @@ class Queues:
         return outcome.messages, group
 
     def _has_more(self, queue: Queue, now: int) -> bool:
+        policy = queue.policy(self.policy)
         for partition in range(len(queue.cursors)):
             bounds = self._engine.bounds(partition_id(queue.topic, partition))
-            if queue.floor(self.policy, partition, *bounds) < bounds.high_watermark:
+            if queue.floor(policy, partition, *bounds) < bounds.high_watermark:
                 return True
-        return any(not self.policy.exhausted(attempt) for _, attempt in queue.overdue(self.policy, now))
+        return any(not policy.exhausted(attempt) for _, attempt in queue.overdue(policy, now))
 
-    def release(self, dequeue: Dequeue) -> bool:
+    def end_dequeue(self, dequeue: Dequeue) -> bool:
         """For `Dequeue.cancel`: let others dequeue. False if they could already."""
         if self._dequeues.get(dequeue.queue.id) is not dequeue:
             return False
@@ -232,6 +261,23 @@ class Queues:
             return acknowledged, None
         queue.used = max(queue.used, self._clock())
         return acknowledged, self._commit((QueueMoved(queue.id, queue.used, queue.cursors, settled=known),))
+
+    def release(
+        self,
+        identity: Identity,
+        id: int,  # noqa: A002 - it is the queue's id
+        tags: Sequence[int],
+    ) -> CommitGroup | None:
+        """Make deliveries in flight due at once, for another attempt, or for the dead letters if that was the last.
+        None if none was in flight."""
+        queue = self.find(identity, id)[0]
+        _, known = _in_flight(queue, tags)
+        if not known:
+            return None
+        now = queue.used = max(queue.used, self._clock())
+        group = self._commit((QueueMoved(queue.id, now, queue.cursors, released=known),))
+        self._check_at(queue.id, now)
+        return group
 
     def watch(self, identity: Identity, id: int, callback: Callable[[], None]) -> Callable[[], None]:  # noqa: A002
         """Call back when the queue may have messages: the topic grew, or some fall due again. Ends when the function
@@ -274,7 +320,7 @@ class Queues:
 
     def _schedule(self, queue: Queue) -> None:
         if queue.tries:
-            self._check_at(queue.id, queue.next_due(self.policy))
+            self._check_at(queue.id, queue.next_due(queue.policy(self.policy)))
 
     def _check_at(self, id: int, at: int) -> None:  # noqa: A002 - it is the queue's id
         known = self._scheduled.get(id)
@@ -295,7 +341,7 @@ class Queues:
             self._end_idle(now)
 
     def _check(self, queue: Queue, now: int) -> None:
-        policy, watcher = self.policy, self._watchers.get(queue.id)
+        policy, watcher = queue.policy(self.policy), self._watchers.get(queue.id)
         overdue = list(queue.overdue(policy, now))
         exhausted = [tag for tag, attempt in overdue if policy.exhausted(attempt)]
         if exhausted:
@@ -322,7 +368,7 @@ class Queues:
         ).start(self._executor)
 
     def _end_idle(self, now: int) -> None:
-        idle = [q for q in self._state().queues.values() if now - q.used > self.policy.idle]
+        idle = [q for q in self._state().queues.values() if now - q.used > self.policy.idle and not q.name]
         idle = [queue for queue in idle if queue.id not in self._watchers]
         if not idle:
             return

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from penstock.broker.cache.cache_service import CacheService
 from penstock.broker.groups.consumer_lag import FetchPositions, lags
 from penstock.broker.publications.publications import Publications
-from penstock.broker.runtime.metrics import Gauges
+from penstock.broker.runtime.metrics import Gauges, TopicEnd
+from penstock.broker.state.state import State
 from penstock.broker.state.state_log import StateLog
 from penstock.broker.subscriptions.fanout import FanoutLog
 from penstock.broker.tables.tables import Tables
 from penstock.broker.transactions.transactions import Transactions
+from penstock.log.engine import Engine, partition_id
 
 
 def gauges(
@@ -34,6 +38,9 @@ def gauges(
         in_flight=sum(queue.in_flight for queue in state.queues.values()),
         delayed=len(state.delayed),
         lags=lags(state, positions, engine),
+        commit_latency=engine.commit_latency,
+        write_failures=engine.write_failures,
+        topic_ends=topic_ends(state, engine),
         transactions=len(transactions),
         publications=len(publications),
         tables=tables.figures(),
@@ -41,3 +48,11 @@ def gauges(
         fanout=fanout.figures(),
         schemas=sum(len(subject.versions) for by_name in state.schemas.values() for subject in by_name.values()),
     )
+
+
+def topic_ends(state: State, engine: Engine) -> Iterator[TopicEnd]:
+    """From the offsets, which count records whoever appended them and however often the broker is started."""
+    bounds = engine.bounds
+    for topic in state.topics_by_id.values():
+        ends = [bounds(partition_id(topic.id, number)).high_watermark for number in range(topic.partitions)]
+        yield TopicEnd(topic.scope, topic.name, topic.id, sum(ends))

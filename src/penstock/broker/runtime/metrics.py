@@ -1,90 +1,21 @@
-"""The broker's figures. Hot paths add to plain integers, once per batch; everything else happens at a scrape.
-
-Names follow the ones that RustLog's documents promise. Counters of work that this broker never does (compaction,
-throttling) are there and stay at zero.
+"""The broker's figures. Hot paths add to plain integers, once per batch; everything else happens at a scrape, in
+`exposition`.
 """
 
 from __future__ import annotations
 
 import time
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from functools import partial
-from itertools import accumulate, islice
 from typing import Final, NamedTuple
-
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from penstock.broker.names import Scope
 from penstock.log.engine import CommitGroup, GroupState, Reclaimed
+from penstock.log.latency import Latency
 
-LATENCY_SAMPLES: Final = 1024
-FIRST_BUCKET: Final = 12  # of a histogram, as a power of two in ns: 4 µs,
-LAST_BUCKET: Final = 34  # to 17 s
-MAX_LAG_SERIES: Final = 10_000
-
-# attribute of Metrics, name without `_total`, help
-_COUNTERS: Final = (
-    ("messages_produced", "messages_produced", "Records appended and committed."),
-    ("messages_fetched", "messages_fetched", "Records handed to consumers."),
-    ("bytes_in", "bytes_in", "Bytes of keys and values appended and committed."),
-    ("bytes_out", "bytes_out", "Bytes of values handed to consumers."),
-    ("records_unsendable", "records_unsendable", "Records too large for the frames of a reader, who was told."),
-    ("internal_errors", "internal_errors", "Connections and streams ended by a mistake of the broker."),
-    ("connections_refused", "connections_refused", "Connections closed at once because of a limit."),
-    ("slow_turns", "slow_turns", "Times that the event loop was held up by one connection for too long."),
-    ("tenant_requests_refused", "tenant_requests_refused", "Requests refused because of their tenant's rate."),
-    ("tenant_connections_refused", "tenant_connections_refused", "Connections that were one too many of a tenant."),
-    ("tenant_writes_refused", "tenant_writes_refused", "Appends refused because of their tenant's stored bytes."),
-    ("tenant_topics_refused", "tenant_topics_refused", "Topics refused because of their tenant's number of them."),
-    ("retention_noop_runs", "retention_noop_runs", "Retention runs before which nothing had been removed."),
-    ("queue_redelivered", "queue_redelivered", "Messages delivered again because nobody acknowledged them in time."),
-    ("queue_expired", "queue_expired", "Messages that no client took out of its queue before they expired."),
-    ("queue_dropped", "queue_dropped", "Messages a queue lost to its capacity, to retention, or for good."),
-    ("broadcast_dropped", "broadcast_dropped", "Records lost by followers too slow for their door or for retention."),
-    ("queue_dead_lettered", "queue_dead_lettered", "Messages given up and kept as dead letters."),
-    ("records_rejected", "records_rejected", "Records refused because they do not fit their topic's schema."),
-    ("records_diverted", "records_diverted", "Records kept as dead letters because they do not fit their schema."),
-    ("transactions_committed", "transactions_committed", "Transactions whose records were stored."),
-    ("transactions_dropped", "transactions_dropped", "Transactions rolled back, abandoned or timed out."),
-    ("transactions_timed_out", "transactions_timed_out", "Those of them that were open for too long."),
-    ("publications_committed", "publications_committed", "Batches of applications that were published."),
-    ("publications_repeated", "publications_repeated", "Batches asked for again that had been published."),
-    ("publications_dropped", "publications_dropped", "Batches begun whose staged files were lost: they are in part."),
-    ("dead_letters_replayed", "dead_letters_replayed", "Dead letters appended to their topic again."),
-    ("delayed_scheduled", "delayed_scheduled", "Records scheduled to appear later."),
-    ("delayed_appeared", "delayed_appeared", "Scheduled records whose time came and that are in their topic."),
-    ("delayed_cancelled", "delayed_cancelled", "Scheduled records that were cancelled."),
-    ("delayed_dropped", "delayed_dropped", "Scheduled records that went with their topic or a damaged log."),
-    ("queues_ended", "queues_ended", "Queues ended because nobody used them."),
-    ("authentication_failures", "authentication_failures", "Keys and passwords presented that were wrong."),
-    ("lockouts", "lockouts", "Hosts locked out after too many failures."),
-    ("audit_events", "audit_events", "Events appended to the audit log."),
-    ("audit_left_out", "audit_left_out", "Events only counted in the audit log, because there were too many."),
-    ("audit_lost", "audit_lost", "Events of the audit log that could not be written."),
-    (None, "throttled_consumers", "Consumers slowed down on purpose; this broker does not."),
-    (None, "slow_consumers", "Consumers dropped for being slow; this broker does not."),
-    (None, "compaction_runs", "Compaction runs; this broker does not compact."),
-    (None, "compaction_skipped_segments", "Files skipped by compaction."),
-    ("table_builds", "table_builds", "Segments taken over by tables, counted for each table."),
-    ("table_failures", "table_failures", "Jobs for tables that failed."),
-    ("table_damaged_reads", "table_damaged_reads", "Reads of tables that failed because a file is damaged."),
-    ("statements", "statements", "Statements of SQL that were answered, with rows or with an error."),
-    ("statement_failures", "statement_failures", "Those of them that were answered with an error."),
-    ("cache_puts", "cache_puts", "Values put into caches, by any operation."),
-    ("cache_gets", "cache_gets", "Lookups in caches."),
-    ("cache_hits", "cache_hits", "Those of them that found a value."),
-    ("cache_expired", "cache_expired", "Values removed from caches because their time was over."),
-    ("cache_evicted", "cache_evicted", "Values removed from caches to make room."),
-    (None, "compaction_segments_rewritten", "Files rewritten by compaction."),
-    (None, "compaction_records_dropped", "Records dropped by compaction."),
-    (None, "compaction_bytes_rewritten", "Bytes rewritten by compaction."),
-    (None, "checkpoint_corruption", "Damaged compaction checkpoints."),
-)
-
-_QUANTILES: Final = ((50, 0.50), (95, 0.95), (99, 0.99))
+MAX_STARTED: Final = 1024  # appends of one commit group whose latency is noted
+INTERNAL: Final = "internal"
 
 
 class Lag(NamedTuple):
@@ -94,6 +25,15 @@ class Lag(NamedTuple):
     topic: str
     partition: int
     group: str
+    records: int
+
+
+class TopicEnd(NamedTuple):
+    """Records that a topic was ever given."""
+
+    scope: Scope
+    topic: str
+    id: int
     records: int
 
 
@@ -144,6 +84,9 @@ class Gauges:
     in_flight: int
     delayed: int
     lags: Iterable[Lag]
+    commit_latency: Latency = field(default_factory=Latency)
+    write_failures: int = 0
+    topic_ends: Iterable[TopicEnd] = ()
     transactions: int = 0
     schemas: int = 0
     publications: int = 0
@@ -152,68 +95,57 @@ class Gauges:
     fanout: FanoutFigures = NO_FANOUT
 
 
-class Latency:
-    """Durations in ns: all of them in a histogram, whose buckets end at powers of two, and the last ones for exact
-    percentiles."""
+class DoorMetrics:
+    """The figures of one door."""
 
-    __slots__ = ("_buckets", "_count", "_folded", "_next", "_samples", "_sum")
+    __slots__ = (
+        *("bytes_in", "bytes_out", "errors", "fetch_latency", "messages_fetched", "messages_produced", "name"),
+        *("produce_latency", "requests", "sessions", "sessions_opened"),
+    )
 
-    def __init__(self) -> None:
-        self._samples = array("q", bytes(8 * LATENCY_SAMPLES))  # a ring of the last ones
-        self._next = 0  # where the next one goes
-        self._folded = 0  # those from here to `_next` are not in the buckets yet
-        self._count = 0  # of samples in the buckets
-        self._sum = 0
-        self._buckets = [0] * 65  # how many took up to 2 ** index ns, and more than half of that
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.messages_produced = 0
+        self.messages_fetched = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.requests = 0
+        self.sessions = 0  # that are open
+        self.sessions_opened = 0
+        self.errors: dict[str, int] = {}  # kind → how many; the kinds are classes of errors, so there are few
+        self.produce_latency = Latency()
+        self.fetch_latency = Latency()
 
-    def add(self, nanoseconds: int) -> None:
-        self._samples[self._next] = nanoseconds
-        self._next += 1
-        if self._next == LATENCY_SAMPLES:
-            self._fold()
-            self._next = self._folded = 0
-
-    def _fold(self) -> None:
-        """Count the new samples in the buckets, many at once."""
-        buckets, samples = self._buckets, self._samples[self._folded : self._next]
-        for nanoseconds in samples:
-            buckets[(nanoseconds - 1).bit_length()] += 1
-        self._count += len(samples)
-        self._sum += sum(samples)
-        self._folded = self._next
-
-    def quantiles(self, fractions: Sequence[float]) -> list[int]:
-        wrapped = self._count >= LATENCY_SAMPLES
-        samples = sorted(self._samples if wrapped else self._samples[: self._next])
-        if not samples:
-            return [0] * len(fractions)
-        return [samples[min(len(samples) - 1, int(fraction * len(samples)))] for fraction in fractions]
-
-    def histogram(self, name: str, text: str) -> HistogramMetricFamily:
-        """In seconds, with the buckets that a broker can meet."""
-        self._fold()
-        totals = list(accumulate(self._buckets))
-        buckets = [(str(2**index / 1e9), float(totals[index])) for index in range(FIRST_BUCKET, LAST_BUCKET + 1)]
-        return HistogramMetricFamily(name, text, buckets=[*buckets, ("+Inf", self._count)], sum_value=self._sum / 1e9)
+    def failed(self, error: Exception) -> None:
+        """A request is answered with this error."""
+        kind = type(error).__name__
+        self.errors[kind] = self.errors.get(kind, 0) + 1
 
 
 class _Pending:
-    """The appends of one commit group, counted once it is committed."""
+    """The appends of one caller in one commit group, counted once it is committed."""
 
-    __slots__ = ("bytes", "group", "messages", "started")
+    __slots__ = ("bytes", "caller", "group", "messages", "started")
 
-    def __init__(self, group: CommitGroup) -> None:
+    def __init__(self, group: CommitGroup, caller: DoorMetrics) -> None:
         self.group = group
+        self.caller = caller
         self.messages = 0
         self.bytes = 0
         self.started: list[int] = []
 
 
 class Metrics:
-    """The figures of one broker, on a registry of their own."""
+    """The figures of one broker. `exposition` shows them.
 
-    def __init__(self, gauges: Callable[[], Gauges], timer: Callable[[], int] = time.perf_counter_ns) -> None:
+    Whoever carries out requests is the `caller` meanwhile, so that what comes of them is counted for it. Work that
+    nobody's request does at that moment (records whose time has come, publications) is counted as `INTERNAL`."""
+
+    def __init__(self, timer: Callable[[], int] = time.perf_counter_ns) -> None:
         self.timer = timer  # ns
+        self.internal = DoorMetrics(INTERNAL)
+        self.caller = self.internal
+        self.doors = {INTERNAL: self.internal}
         self.messages_produced = 0
         self.messages_fetched = 0
         self.bytes_in = 0
@@ -263,25 +195,27 @@ class Metrics:
         self.audit_events = 0
         self.audit_left_out = 0
         self.audit_lost = 0
-        self.produce_latency = Latency()
-        self.fetch_latency = Latency()
         self.loop_stalls = Latency()
-        self.registry = CollectorRegistry()
-        self._gauges = gauges
         self._pending: _Pending | None = None
-        self.registry.register(self)
+
+    def door(self, name: str) -> DoorMetrics:
+        """The figures of the door of this name, from the first time that it is asked for."""
+        found = self.doors.get(name)
+        if found is None:
+            found = self.doors[name] = DoorMetrics(name)
+        return found
 
     # -- hot paths
 
     def produced(self, group: CommitGroup, messages: int, size: int, started: int) -> None:
         """Counts when the group is committed: what fails was never produced."""
-        pending = self._pending
-        known = pending is not None and pending.group is group
+        pending, caller = self._pending, self.caller
+        known = pending is not None and pending.group is group and pending.caller is caller
         if pending is None or not known:
-            pending = self._pending = _Pending(group)
+            pending = self._pending = _Pending(group, caller)
         pending.messages += messages
         pending.bytes += size
-        if len(pending.started) < LATENCY_SAMPLES:
+        if len(pending.started) < MAX_STARTED:
             pending.started.append(started)
         if not known:
             group.on_done(partial(self._committed, pending))
@@ -290,74 +224,24 @@ class Metrics:
         if self._pending is pending:
             self._pending = None
         if group.state is GroupState.COMMITTED:
+            caller = pending.caller
             self.messages_produced += pending.messages
             self.bytes_in += pending.bytes
-            now, add = self.timer(), self.produce_latency.add
+            caller.messages_produced += pending.messages
+            caller.bytes_in += pending.bytes
+            now, add = self.timer(), caller.produce_latency.add
             for started in pending.started:
                 add(now - started)
 
-    def fetched(self, messages: int, size: int, started: int) -> None:
+    def fetched(self, messages: int, size: int, started: int, caller: DoorMetrics | None = None) -> None:
+        """`caller`: where it is not the one of this moment, because it had to wait."""
+        caller = self.caller if caller is None else caller
+        self.dequeued(messages, size, caller)
+        caller.fetch_latency.add(self.timer() - started)
+
+    def dequeued(self, messages: int, size: int, caller: DoorMetrics) -> None:
+        """As `fetched`, where nobody asked for them at a certain moment."""
         self.messages_fetched += messages
         self.bytes_out += size
-        self.fetch_latency.add(self.timer() - started)
-
-    # -- a scrape
-
-    def text(self) -> str:
-        return generate_latest(self.registry).decode()
-
-    def describe(self) -> Iterable[Metric]:
-        """Nothing: the registry need not collect to learn the names."""
-        return ()
-
-    def collect(self) -> Iterator[Metric]:
-        for attribute, name, text in _COUNTERS:
-            value = 0 if attribute is None else getattr(self, attribute)
-            yield CounterMetricFamily(name, text, value=value)
-        yield GaugeMetricFamily("active_connections", "Open connections.", value=self.active_connections)
-        yield GaugeMetricFamily("held_bytes", "Bytes of requests and replies held for them.", value=self.held_bytes)
-        for kind, latency in (("fetch", self.fetch_latency), ("produce", self.produce_latency)):
-            yield latency.histogram(f"{kind}_latency_seconds", f"Latency of {kind} requests.")
-            values = latency.quantiles([fraction for _, fraction in _QUANTILES])
-            for (percent, _), value in zip(_QUANTILES, values, strict=True):
-                text = f"Latency of {kind} requests in ns, percentile {percent} of the last {LATENCY_SAMPLES}."
-                yield GaugeMetricFamily(f"{kind}_latency_ns_p{percent}", text, value=value)
-        yield self.loop_stalls.histogram("loop_stall_seconds", "How late the event loop came to a timer of its own.")
-        yield from self._collect_gauges()
-
-    def _collect_gauges(self) -> Iterator[Metric]:
-        gauges = self._gauges()
-        files, size = gauges.reclaimed
-        yield CounterMetricFamily("segments_deleted", "Segments removed by retention.", value=files)
-        yield CounterMetricFamily("bytes_reclaimed", "Bytes of segments removed by retention.", value=size)
-        labels = ["topic", "partition", "group", "tenant", "namespace"]
-        lag = GaugeMetricFamily("consumer_lag", "Records that a group has not reached yet.", labels=labels)
-        lags = iter(gauges.lags)
-        for item in islice(lags, MAX_LAG_SERIES):
-            lag.add_metric([item.topic, str(item.partition), item.group, *item.scope], item.records)
-        more = next(lags, None) is not None
-        yield lag
-        for name, text, value in (
-            ("consumer_lag_cut", f"1 if there are more than the {MAX_LAG_SERIES} lags shown.", int(more)),
-            ("log_writable", "1 if the log takes writes.", int(gauges.writable)),
-            ("log_position", "Records and events ever committed.", gauges.position),
-            ("log_pending_bytes", "Bytes appended and not committed yet.", gauges.pending_bytes),
-            ("topics", "Topics of all tenants.", gauges.topics),
-            ("partitions", "Partitions of all topics.", gauges.partitions),
-            ("queues", "Queues of all topics.", gauges.queues),
-            ("queue_in_flight", "Messages delivered and not acknowledged yet.", gauges.in_flight),
-            ("broadcast_followers", "Readers that follow a partition as it grows.", gauges.fanout.subscribers),
-            ("broadcast_lag", "Records between the slowest of them and the end.", gauges.fanout.lag),
-            ("delayed_waiting", "Records scheduled and not due yet.", gauges.delayed),
-            ("schemas", "Versions of all schemas.", gauges.schemas),
-            ("table_files_waiting", "Closed segments that are not in tables yet.", gauges.tables.files),
-            ("table_lag_bytes", "Bytes of closed segments that are not in tables yet.", gauges.tables.bytes),
-            ("tables_failing", "Tables whose last building or care failed.", gauges.tables.failing),
-            ("tables_damaged", "Ranges of offsets that cannot be read: a file is damaged.", gauges.tables.damaged),
-            ("cache_entries", "Values in caches.", gauges.caches.entries),
-            ("cache_bytes", "Bytes that caches in memory take.", gauges.caches.memory_bytes),
-            ("cache_journalled_bytes", "Bytes that journalled caches take.", gauges.caches.journalled_bytes),
-            ("publications_open", "Publications on their way into the log.", gauges.publications),
-            ("transactions_open", "Transactions neither committed nor dropped yet.", gauges.transactions),
-        ):
-            yield GaugeMetricFamily(name, text, value=value)
+        caller.messages_fetched += messages
+        caller.bytes_out += size

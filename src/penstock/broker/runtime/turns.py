@@ -79,11 +79,18 @@ class Turns:
             self._scheduler.call_soon(self._begin)
 
     def _begin(self) -> None:
-        """The sockets were looked at: a new turn. Somebody with much to do is served in every one of them."""
+        """The sockets were looked at: a new turn."""
         self._planned = False
         self._spent = 0
         self.exhausted = False
-        few, many = self._few, self._many
+        try:
+            self._serve(self._few, self._many)
+        finally:  # also if somebody fails: the others must not wait for ever
+            if self._few or self._many:
+                self._plan()
+
+    def _serve(self, few: deque[Callable[[], None]], many: deque[Callable[[], None]]) -> None:
+        """Call those back who wait, until the turn is used up. Somebody with much to do is served in every turn."""
         count = len(many)  # those that join them now have had their turn
         for _ in range(len(few)):
             if self.exhausted:
@@ -96,47 +103,43 @@ class Turns:
         while count and not self.exhausted and many:
             many.popleft()()
             count -= 1
-        if few or many:
-            self._plan()
 
 
 class Turn:
-    """The share of one connection. `begin`, then ask `over` before each request, and `give_way` if it is. `resume` is
-    called when it may go on."""
+    """The share of one connection. For a new one, set `begun` to False; then ask `over` before each request, and
+    `give_way` if it is. `resume` is called when it may go on."""
 
-    __slots__ = ("_end", "_resume", "_turns", "bytes", "requests", "stranger", "yielding")
+    __slots__ = ("_end", "_resume", "_turns", "begun", "bytes", "requests", "stranger", "yielding")
 
     def __init__(self, turns: Turns, resume: Callable[[], None]) -> None:
         self.yielding = False  # others have their turn
         self.stranger = False  # has not logged in, and should
+        self.begun = False
         self.requests = MAX_PER_TURN  # that are left
         self.bytes = MAX_BYTES_PER_TURN
         self._turns = turns
         self._resume = resume
-        self._end = 0  # when its time is over; 0: not begun, 1: the first request has begun
-
-    def begin(self) -> None:
-        self.requests = MAX_PER_TURN
-        self.bytes = MAX_BYTES_PER_TURN
-        self._end = 0
+        self._end = 0  # when its time is over; 0: not known yet
 
     def over(self) -> bool:
         """Whether it is used up. The clock is first read for the second request: most have no more than one."""
         turns = self._turns
+        if not self.begun:
+            self.begun = True
+            self.requests = MAX_PER_TURN
+            self.bytes = MAX_BYTES_PER_TURN
+            self._end = 0
+            return turns.exhausted
         if turns.exhausted or self.requests <= 0 or self.bytes <= 0:
             return True
-        end = self._end
-        if end > 1:
-            return turns.timer() >= end
-        if end == 0:
-            self._end = 1
-        else:
-            self._end = turns.timer() + (STRANGER_SHARE if self.stranger else SHARE)
+        if self._end:
+            return turns.timer() >= self._end
+        self._end = turns.timer() + (STRANGER_SHARE if self.stranger else SHARE)
         return False
 
     def give_way(self) -> None:
         """Let others have their turn; `resume` is called after it, perhaps at once."""
-        self.begin()
+        self.begun = False
         self.yielding = True
         self._turns.later(self._go_on)
 

@@ -78,12 +78,7 @@ class Schemas:
         changes. `finish` raises SchemaInvalid, SchemaIncompatible or LimitReached."""
         with self._audit.attempt(identity, "schema.register", scope=scope, resource=name):
             self._access.require(identity, Permission.ALTER, scope, name)
-            check_scope(scope)
-            check_topic(name)
-            if not definition:
-                raise SchemaInvalid("the definition is empty")
-            if len(definition) > self._limits.schema_definition_bytes:
-                raise LimitReached(f"A definition may have {self._limits.schema_definition_bytes} bytes")
+            self._check_definition(scope, name, definition)
         draft = Schema(name, 0, kind, definition, 0)
         subjects = self._state_log.current().schemas
         latest, mode = rules.latest(subjects, scope, name), rules.mode_of(subjects, scope, name)
@@ -98,6 +93,33 @@ class Schemas:
                 return self._registered(identity, scope, found)
 
         return Deferred(lambda: _prepared(draft, latest, mode), conclude, executor=self._executor)
+
+    def check_next(
+        self, identity: Identity, scope: Scope, name: str, kind: SchemaKind, definition: bytes
+    ) -> Deferred[_Prepared | SchemaInvalid, tuple[Compatibility, Reasons]]:
+        """The subject's mode, and the reasons why this definition could not be its next version: none if it could.
+        Nothing is registered. `finish` raises SchemaInvalid."""
+        self._access.require(identity, Permission.DESCRIBE, scope, name)
+        self._check_definition(scope, name, definition)
+        subjects = self._state_log.current().schemas
+        latest, mode = rules.latest(subjects, scope, name), rules.mode_of(subjects, scope, name)
+
+        def conclude(found: _Prepared | SchemaInvalid) -> tuple[Compatibility, Reasons]:
+            if isinstance(found, SchemaInvalid):
+                raise found
+            return mode, found.problems
+
+        return Deferred(
+            lambda: _prepared(Schema(name, 0, kind, definition, 0), latest, mode), conclude, executor=self._executor
+        )
+
+    def _check_definition(self, scope: Scope, name: str, definition: bytes) -> None:
+        check_scope(scope)
+        check_topic(name)
+        if not definition:
+            raise SchemaInvalid("the definition is empty")
+        if len(definition) > self._limits.schema_definition_bytes:
+            raise LimitReached(f"A definition may have {self._limits.schema_definition_bytes} bytes")
 
     def get(self, identity: Identity, scope: Scope, name: str, version: int | None = None) -> Schema:
         """A version, or the latest. Raises SchemaNotFound."""

@@ -69,6 +69,9 @@ class QueueStarted(Event, tag="queue+", frozen=True):
     at_least_once: bool
     starts: list[int]  # of each partition: the first offset that belongs to the queue
     at: int  # µs since 1970
+    name: str = ""  # one that was given a name has terms of its own:
+    lease: int = 0  # µs until the second delivery
+    attempts: int = 0  # deliveries in all
 
 
 class QueueMoved(Event, tag="queue", frozen=True):
@@ -80,6 +83,7 @@ class QueueMoved(Event, tag="queue", frozen=True):
     sent: list[int] = []  # in flight, for the first time
     again: list[int] = []  # in flight, once more
     settled: list[int] = []  # no longer in flight
+    released: list[int] = []  # due again at once
 
 
 class QueueEnded(Event, tag="queue-", frozen=True):

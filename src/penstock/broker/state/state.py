@@ -145,6 +145,7 @@ def apply(state: State, event: AnyEvent) -> None:
         case QueueStarted():
             starts = tuple(event.starts)
             queue = Queue(event.id, event.topic, event.at_least_once, starts, list(starts), event.at)
+            queue.name, queue.lease, queue.attempts = event.name, event.lease, event.attempts
             state.queues[event.id] = queue
             _used_in(state, event.topic).queues += 1
             state.next_queue_id = max(state.next_queue_id, event.id + 1)

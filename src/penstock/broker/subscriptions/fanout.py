@@ -21,7 +21,7 @@ from penstock.broker.names import Scope
 from penstock.broker.runtime.clock import Clock
 from penstock.broker.runtime.executor import Executor
 from penstock.broker.runtime.metrics import FanoutFigures, Metrics
-from penstock.broker.security.access import Access, Identity, Permission
+from penstock.broker.security.access import READ, Access, Identity
 from penstock.broker.state.state import State, Topic
 from penstock.broker.state.state_log import StateLog
 from penstock.broker.subscriptions.fanout_chunk import (
@@ -222,7 +222,7 @@ class PartitionFanout:
     def check(self, identity: Identity) -> Topic:
         """The topic, if this identity may read it now."""
         shared, ref = self._log, self.ref
-        shared.access.require(identity, Permission.READ, ref.scope, ref.topic)
+        shared.access.require(identity, READ, ref.scope, ref.topic)
         state = shared.state_log.current()
         topic = state.topics_by_id.get(ref.id)
         if topic is None:
@@ -357,7 +357,7 @@ class FanoutLog:
         what is `pending_commit` now is committed, and the subscriber is not woken before it has asked.
 
         Raises OffsetOutOfRange below the log start and beyond the end."""
-        self.access.require(identity, Permission.READ, scope, topic)
+        self.access.require(identity, READ, scope, topic)
         found = topic_rules.find_partition(self.state_log.current(), scope, topic, partition)
         bounds = self.state_log.engine.bounds(partition_id(found.id, partition))
         if offset is None:

@@ -13,6 +13,7 @@ import msgspec
 
 from penstock.broker.state.state import Topic
 from penstock.log.engine import ClosedFile, ClosedSpan, number_of, topic_of
+from penstock.log.tables.damage import Damage
 from penstock.log.tables.location import TableRef
 
 TOPICS_AT_ONCE: Final = 256  # of one job: what it has done is known only at its end
@@ -83,7 +84,34 @@ class RemoveJob(msgspec.Struct, tag="remove"):
     ref: TableRef
 
 
-Job = BuildJob | CareJob | RemoveJob
+class RepairJob(msgspec.Struct, tag="repair"):
+    """Build again what is damaged in a table, as far as the journal has it."""
+
+    id: int
+    ref: TableRef
+    starts: dict[int, int]  # log starts of all partitions
+    ends: dict[int, int]  # up to where the journal believes that the table has each
+    checksums: bool  # also write files again that have none
+
+
+Job = BuildJob | CareJob | RemoveJob | RepairJob
+
+
+class RepairReport(msgspec.Struct):
+    """The outcome of a repair, and the table as it is now."""
+
+    sound: bool
+    version: int | None
+    records: int  # that can be read
+    compared: int  # those of them that the journal has too
+    log_rebuilt: bool = False
+    rebuilt: list[Damage] = []
+    lost: list[Damage] = []  # what neither the journal nor any file has: errors for whoever reads it
+    removed: list[str] = []  # damaged files that no version needed
+    rewritten: int = 0  # sound files that had no checksums
+    copies: str = ""  # where to find what was replaced
+    left: list[Damage] = []  # all that is damaged now
+    problems: list[str] = []  # what else is not as it should be now
 
 
 class TableOutcome(msgspec.Struct):
@@ -93,6 +121,7 @@ class TableOutcome(msgspec.Struct):
     error: str = ""
     offsets: dict[int, int] = {}  # of a build: up to where the table has each partition; of care: new log starts
     bytes: int | None = None  # of care: what the table's files take, if that could be found out
+    report: RepairReport | None = None  # of a repair
 
 
 class JobDone(msgspec.Struct):

@@ -20,6 +20,7 @@ from penstock.broker.security.access import Access, Identity, Permission
 from penstock.broker.state.events import TableLeft, TableRemoved
 from penstock.broker.state.state import Topic
 from penstock.broker.state.state_log import StateLog
+from penstock.broker.tables.repairs import Repairs, RepairStatus
 from penstock.broker.tables.table import (
     LOOKS_AT_ONCE,
     BuildJob,
@@ -28,6 +29,8 @@ from penstock.broker.tables.table import (
     Job,
     JobDone,
     RemoveJob,
+    RepairJob,
+    RepairReport,
     TableOutcome,
     TablePolicy,
     TableShare,
@@ -69,6 +72,7 @@ class Tables:
         self._retention = retention
         self._job: Job | None = None
         self._number = 0
+        self._held_until = 0  # µs
         self._failures: dict[int, Failures] = {}  # by topic
         self._line: deque[int] = deque()  # topics whose tables may need care, in their turn
         self._looked: dict[int, int] = {}  # when each table was last looked after, by topic
@@ -78,6 +82,7 @@ class Tables:
         self._moving: dict[int, int] = {}  # bytes of the last build, by topic
         self._built = False  # the last job was a build: now it is the turn of something else
         self._sizes: dict[int, int] = {}  # of tables, in bytes, by topic; unknown until one was looked after
+        self._repairs = Repairs()
         self._past = LazyTieredReader(self._open_past)
         self._damage = self._past.damage
         state_log.engine.read_tiered_from(self._past)
@@ -90,6 +95,52 @@ class Tables:
         found = topic_rules.find(self._state_log.current(), scope, topic)
         ends = self._ends(found)
         return TableDescription(self._ref(found), ends) if any(ends.values()) else None
+
+    # -- repair
+
+    def repair(self, identity: Identity, scope: Scope, topic: str, *, checksums: bool = False) -> RepairStatus:
+        """Ask for the repair of a topic's table: it is done in its turn, between other work on tables."""
+        return self._repairs.ask(self._to_repair(identity, scope, topic).id, checksums=checksums)
+
+    def repair_status(self, identity: Identity, scope: Scope, topic: str) -> RepairStatus:
+        """The progress of the last repair of a topic's table."""
+        return self._repairs.status(self._to_repair(identity, scope, topic).id)
+
+    def repair_progress(self, job: int, checked: int, total: int) -> None:
+        """The process that is at a repair has come so far."""
+        if isinstance(self._job, RepairJob) and self._job.id == job:
+            self._repairs.progress(self._job.ref.topic, checked, total)
+
+    def _to_repair(self, identity: Identity, scope: Scope, topic: str) -> Topic:
+        self._access.require(identity, Permission.ALTER, scope, topic)
+        return topic_rules.find(self._state_log.current(), scope, topic)
+
+    def _repair(self) -> RepairJob | None:
+        while (found := self._repairs.begin()) is not None:
+            topic = self._state_log.state.topics_by_id.get(found[0])
+            if topic is None:
+                self._repairs.forget(found[0])
+                continue
+            bounds = self._state_log.engine.bounds
+            starts = {number: bounds(partition_id(topic.id, number)).start for number in range(topic.partitions)}
+            return RepairJob(self._next_number(), self._ref(topic), starts, self._ends(topic), found[1])
+        return None
+
+    def _repaired(self, job: RepairJob, outcome: TableOutcome) -> None:
+        """Only what is damaged now is told of from here on."""
+        topic, report = job.ref.topic, outcome.report
+        self._repairs.finish(topic, report, outcome.error)
+        if report is None:
+            logger.warning("table of topic %d: not repaired: %s", topic, outcome.error, extra={"topic": topic})
+            return
+        self._failures.pop(topic, None)
+        self._touched.add(topic)
+        self._damage.verified(topic, _damage_left(job.ref, report))
+        logger.info(
+            "table of topic %d: repaired; %d ranges of offsets were rebuilt, %d are lost",
+            *(topic, len(report.rebuilt), len(report.lost)),
+            extra={"topic": topic},
+        )
 
     # -- where they are
 
@@ -141,9 +192,24 @@ class Tables:
         self._job = self._choose(now)
         return self._job
 
+    def hold(self, until: int) -> None:
+        """Begin no job before this time (µs); 0: go on. For one who copies the files of tables while they are as they
+        are."""
+        self._held_until = until
+
+    @property
+    def busy(self) -> bool:
+        """True while a job is under way."""
+        return self._job is not None
+
+    @property
+    def root(self) -> str:
+        """The folder, or the URL, that all tables are below."""
+        return self._policy.root
+
     def needed(self) -> bool:
         """True if there is anything to do, now or in the long run: then somebody should ask for jobs."""
-        return self.exist() or self._removal() is not None or self._build() is not None
+        return self._repairs.waiting or self.exist() or self._removal() is not None or self._build() is not None
 
     def exist(self) -> bool:
         """True if there was a table when it was first asked for."""
@@ -156,6 +222,10 @@ class Tables:
         self._past.warm()
 
     def _choose(self, now: int) -> Job | None:
+        if self._clock() < self._held_until:
+            return None
+        if (repair := self._repair()) is not None:
+            return repair
         if self._built:
             return self._removal() or self._care(now) or self._build()
         return self._build() or self._removal() or self._care(now)
@@ -241,6 +311,8 @@ class Tables:
         """The job is not to be done now; it comes again."""
         if self._job is job:
             self._job = None
+            if isinstance(job, RepairJob):
+                self._repairs.put_back(job.ref.topic, checksums=job.checksums)
 
     def done(self, done: JobDone) -> CommitGroup | None:
         """Take the outcome of a job. The next one should be asked for when the group is committed. Raises LogError."""
@@ -249,6 +321,10 @@ class Tables:
             return None
         self._job = None
         self._built = isinstance(job, BuildJob)
+        if isinstance(job, RepairJob):
+            for outcome in done.outcomes:
+                self._repaired(job, outcome)
+            return None
         now = self._clock()
         succeeded = [outcome for outcome in done.outcomes if not outcome.error]
         for outcome in done.outcomes:
@@ -265,7 +341,9 @@ class Tables:
             group.on_done(lambda group: self._not_kept(succeeded, group.error))
         return group
 
-    def _conclude(self, job: Job, outcomes: list[TableOutcome], now: int) -> CommitGroup | None:
+    def _conclude(
+        self, job: BuildJob | CareJob | RemoveJob, outcomes: list[TableOutcome], now: int
+    ) -> CommitGroup | None:
         match job:
             case BuildJob():
                 return self._take_over(job, outcomes)
@@ -309,6 +387,9 @@ class Tables:
         return engine.trim(moved) if moved and topic in self._state_log.state.topics_by_id else None
 
     def _give_up(self, job: Job) -> None:
+        if isinstance(job, RepairJob):
+            self._repairs.finish(job.ref.topic, None, "the process that was at it ended: ask again")
+            return
         refs = [share.ref for share in job.shares] if isinstance(job, BuildJob) else [job.ref]
         for ref in refs:
             self._failures.setdefault(ref.topic, Failures()).interrupted("the process that was at it ended")
@@ -353,8 +434,18 @@ class Tables:
     def forget(self, topic: int) -> None:
         """The topic is gone."""
         self._damage.forget(topic)
+        self._repairs.forget(topic)
         self._failures.pop(topic, None)
         self._looked.pop(topic, None)
         self._starts.pop(topic, None)
         self._sizes.pop(topic, None)
         self._touched.discard(topic)
+
+
+def _damage_left(ref: TableRef, report: RepairReport) -> list[TableDamaged]:
+    found = []
+    for left in report.left:
+        if left.partition is not None:
+            place = f"{ref.url}/{left.file}", ref.name, left.partition, left.first, left.end
+            found.append(TableDamaged(*place, left.reason, topic_id=ref.topic))
+    return found

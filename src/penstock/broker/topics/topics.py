@@ -128,6 +128,12 @@ class Topics:
             return found
         return [topic for topic in found if self._access.allows(identity, Permission.DESCRIBE, scope, topic.name)]
 
+    def sizes(self, identity: Identity, scope: Scope) -> dict[str, int]:
+        """Bytes that topics take in segments, by name, of those that this identity may see."""
+        self._access.require_any(identity, Permission.DESCRIBE, scope)
+        usage = self._engine.usage()
+        return {topic.name: usage.get(topic.id, 0) for topic in self.list(identity, scope, internal=True)}
+
     def exists(self, scope: Scope, name: str) -> bool:
         """For a door that finds out what a name means. No reply to a client may depend on this alone."""
         return name in self._current().topics.get(scope, {})

@@ -7,7 +7,7 @@ there is no state between done and not done. See `transaction` for what is held 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Final, NamedTuple
 
 from penstock.broker.errors import (
@@ -20,7 +20,7 @@ from penstock.broker.errors import (
 )
 from penstock.broker.limits import Limits
 from penstock.broker.names import Scope
-from penstock.broker.produce.partitioning import Partitioner
+from penstock.broker.produce.partitioning import ANY, Partitioner
 from penstock.broker.produce.validation import RecordValidator
 from penstock.broker.runtime.metrics import Metrics
 from penstock.broker.security.access import Access, Identity, Permission
@@ -65,6 +65,17 @@ class Committed(NamedTuple):
     dead_lettered: int  # how many of them became dead letters
     timestamp: int  # µs since 1970
     repeated: bool = False  # an earlier commit is the one that counts, and told how many
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction as administrators see it."""
+
+    id: str
+    state: str
+    began: int  # µs since 1970
+    records: int
+    size: int  # bytes
+    topics: list[str]
 
 
 class Transactions:
@@ -129,7 +140,7 @@ class Transactions:
         topic: str,
         value: bytes,
         key: bytes | None = None,
-        partition: int = -1,
+        partition: int = ANY,
         expires: int = 0,
     ) -> None:
         """One more record. What would make the commit fail is refused here already, as far as it can be known.
@@ -139,8 +150,8 @@ class Transactions:
         self._access.require(identity, Permission.WRITE, scope, topic)
         transaction = self._active(identity, id)
         found = self._topic(identity, scope, topic, [])
-        chosen = max(partition, 0)
-        if chosen >= found.partitions:
+        chosen = 0 if partition == ANY else partition
+        if not 0 <= chosen < found.partitions:
             raise PartitionNotFound(topic, partition, found.partitions)
         self._validator.check_room(scope.tenant)
         admitted = self._validator.validate(found, [chosen], [value], [key])
@@ -179,6 +190,31 @@ class Transactions:
         self._end(transaction, ROLLED_BACK)
 
     # -- for the process
+
+    def open_in(self, identity: Identity, scope: Scope) -> Sequence[OpenTransaction]:
+        """Open transactions that were begun in the scope, in the order in which they were: for the tenant's
+        administrators."""
+        self._access.require(identity, Permission.ADMIN, Scope(scope.tenant, "*"), "")
+        return [
+            OpenTransaction(
+                each.id, each.state, each.began, each.records, each.size, sorted(lot[1] for lot in each.lots)
+            )
+            for each in self._open.values()
+            if each.scope == scope
+        ]
+
+    def abort(self, identity: Identity, scope: Scope, id: str) -> None:  # noqa: A002 - it is the transaction's id
+        """Drop what a transaction holds, whosever it is: for the tenant's administrators. Its owner is told that it was
+        rolled back."""
+        with self._audit.attempt(identity, "transaction.abort", scope=scope, resource=id):
+            self._access.require(identity, Permission.ADMIN, Scope(scope.tenant, "*"), "")
+            found = self._open.get(id)
+            if found is None or found.scope != scope:
+                raise TransactionNotFound(id)
+            if found.state != ACTIVE:
+                raise TransactionNotActive(found.state)
+            self._end(found, ROLLED_BACK)
+        self._audit.note(identity, "transaction.abort", scope=scope, resource=id, action="abort")
 
     def abandon(self, owner: Hashable) -> None:
         """The owner is gone: so is what it had begun, but for what is being committed."""

@@ -32,7 +32,8 @@ class RequestSpec(Generic[T]):
     decode: Callable[[Any], T]  # makes the result of the message that answers it, or raises a PenstockError
     reply: type[Any] = object  # the class of that message
     idempotent: bool = False  # to carry it out twice is the same as once
-    uncertain: tuple[type[ReplyError], ...] = ()  # errors of a repetition that may be due to the first time
+    changes: bool = False  # of what is idempotent: it leaves something behind, so that its outcome matters
+    conclusive: tuple[type[ReplyError], ...] = ()  # errors of a repetition that prove that the first time did nothing
     timeout: float | None = None  # seconds to wait for the reply; None: the client's
 
     @property

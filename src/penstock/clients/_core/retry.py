@@ -22,7 +22,8 @@ class RetryState:
     """Requests on their way to their outcomes, over as many connections as the policy allows.
 
     What was answered is not sent again, except for a single request whose error passes. If the connection is lost,
-    what is left is sent again if all of it is idempotent, and is OutcomeUnknown otherwise."""
+    what is left is sent again if all of it is idempotent, and is OutcomeUnknown otherwise. What changes something, was
+    sent again and is refused in the end is OutcomeUnknown too: the first time may have done it."""
 
     __slots__ = ("_errors", "_failed", "_policy", "_sent", "_specs", "_uncertain", "outcomes", "redirect")
 
@@ -47,9 +48,17 @@ class RetryState:
 
     def record(self, batch: RequestBatch) -> float:
         """Take over the outcomes of an attempt. Returns the seconds to wait before the next, if it is not over."""
+        uncertain = self._uncertain
+        delay = self._recorded(batch)
+        if uncertain:
+            for at in self._sent:
+                self.outcomes[at] = self._judged(self._specs[at], self.outcomes[at])
+        return delay
+
+    def _recorded(self, batch: RequestBatch) -> float:
         for at, outcome in zip(self._sent, batch.outcomes, strict=True):
             if outcome is not PENDING:
-                self.outcomes[at] = self._judged(self._specs[at], outcome)
+                self.outcomes[at] = outcome
         lost = batch.lost
         if lost is not None and not isinstance(lost, PenstockError):
             return self._connection_lost(lost, any_reply=batch.answered > 0)
@@ -62,12 +71,17 @@ class RetryState:
     def unreachable(self, error: PenstockError) -> None:
         """There is no connection to send on. Raised if nothing has been answered; else the outcome of the rest."""
         if all(outcome is PENDING for outcome in self.outcomes):
-            raise error
-        self._settle(error)
+            judged = [self._judged(spec, error) for spec in self._specs] if self._uncertain else []
+            raise next((found for found in judged if found is not error), error)
+        self.outcomes = [
+            (self._judged(spec, error) if self._uncertain else error) if outcome is PENDING else outcome
+            for spec, outcome in zip(self._specs, self.outcomes, strict=True)
+        ]
 
     def _judged(self, spec: RequestSpec[Any], outcome: Any) -> Any:
-        """An error of what was sent before, with an unknown outcome, may be due to that."""
-        if not self._uncertain or not spec.uncertain or not isinstance(outcome, spec.uncertain):
+        """The outcome, or OutcomeUnknown for a refusal of what was sent before: that may have been carried out, and may
+        even be the reason for the refusal, which tells of this time only."""
+        if not spec.changes or not isinstance(outcome, ReplyError) or isinstance(outcome, spec.conclusive):
             return outcome
         unknown = self._errors.outcome_unknown(f"The connection was lost, and asked again the server says: {outcome}")
         unknown.__cause__ = outcome

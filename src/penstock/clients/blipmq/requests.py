@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from penstock.clients._core.binding import Binding
 from penstock.clients._core.connection import Connection
@@ -42,6 +42,16 @@ logger = logging.getLogger(__name__)
 # -- requests that have a reply
 
 
+class NamedQueue(NamedTuple):
+    """A queue that is found by its name. A message that is not acknowledged in `lease_ms` is delivered again, in twice
+    the time once more, and becomes a dead letter after so many `attempts`; 0: never. The terms count when the queue is
+    created."""
+
+    name: str
+    lease_ms: int
+    attempts: int
+
+
 @dataclass(slots=True)
 class Hello:
     version: int
@@ -55,6 +65,7 @@ class Auth:
 @dataclass(slots=True)
 class Subscribe:
     buffer: EventBuffer
+    queue: NamedQueue | None = None
 
 
 @dataclass(slots=True)
@@ -75,14 +86,16 @@ class Poll:
 Request: TypeAlias = Hello | Auth | Subscribe | Ping | Poll
 
 
-def subscribe(buffer: EventBuffer) -> RequestSpec[None]:
+def subscribe(buffer: EventBuffer, queue: NamedQueue | None = None) -> RequestSpec[None]:
     """Sent again if the connection breaks: then the server may have made a subscription that nobody polls, which it
-    ends by itself."""
+    ends by itself, unless the queue has a name: then it is the same."""
+    if queue is not None:
+        check_queue(queue)
 
     def accept(subscription: int) -> None:
         buffer.id = subscription
 
-    return RequestSpec(Subscribe(buffer), accept, idempotent=True)
+    return RequestSpec(Subscribe(buffer, queue), accept, idempotent=True)
 
 
 def ping() -> RequestSpec[None]:
@@ -115,6 +128,12 @@ def check_key(key: str) -> str:
     if size > 0xFFFF:
         raise ValueError("the key is longer than 65535 bytes")
     return key
+
+
+def check_queue(queue: NamedQueue) -> None:
+    topic_bytes(queue.name)  # a name has to be as a topic's has to be
+    if not 1 <= queue.lease_ms <= MAX_TTL or not 0 <= queue.attempts <= 0xFFFF:
+        raise Unsendable(f"A queue has a lease of 1 to {MAX_TTL} ms, and 0 to 65535 attempts: not {queue}")
 
 
 def check_qos(qos: int) -> None:
@@ -188,7 +207,12 @@ class BlipMQRequests(NumberedRequests[Frame]):
             case Auth():
                 return codec.encode_auth(request_id, request.key)
             case Subscribe():
-                return codec.encode_subscribe(request_id, request.buffer.topic.encode(), request.buffer.qos)
+                topic, qos, queue = request.buffer.topic.encode(), request.buffer.qos, request.queue
+                if queue is None:
+                    return codec.encode_subscribe(request_id, topic, qos)
+                return codec.encode_named_subscribe(
+                    request_id, topic, qos, queue.name.encode(), queue.lease_ms, queue.attempts
+                )
             case Ping():
                 self._rounds.append(Round(request_id, None, 0, [], self._published))
                 return codec.encode_ping(request_id)
@@ -212,6 +236,10 @@ class BlipMQRequests(NumberedRequests[Frame]):
         """The ACKs that have gathered."""
         tags, buffer.acks = buffer.acks, []
         return b"".join([codec.encode_client_ack(tag, buffer.id) for tag in tags])
+
+    def release(self, buffer: EventBuffer, tags: Sequence[int]) -> bytes:
+        """NACKs: deliver these again."""
+        return b"".join([codec.encode_client_nack(tag, buffer.id) for tag in tags])
 
     def attach(self, buffer: EventBuffer) -> bytes:
         """Version 2: ask for the messages of an old subscription on this connection."""

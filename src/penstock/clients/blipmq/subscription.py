@@ -61,6 +61,15 @@ class SubscriptionCore(Generic[D]):
         if connection.congested:
             yield Drain(connection)
 
+    @procedure_method
+    def nack(self, *tags: int) -> Procedure[None]:
+        """Give deliveries back, to be delivered again at once, or to become dead letters if that was their last
+        attempt. An extension, of our broker alone."""
+        connection: Connection = self._driver.ready or (yield CONNECTED)
+        connection.write(requests_of(connection).release(self._buffer, tags))
+        if connection.congested:
+            yield Drain(connection)
+
 
 class Iteration:
     """One iteration over the messages of a subscription: `fetch` when the buffer is empty, `done` with every message,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from penstock.clients.felix.errors import BadReply
-from penstock.wire.felix.codec.binary import Malformed
+from penstock.wire.felix.errors import Malformed
 from penstock.wire.felix.frames import BadFrame, Frame, Framer
 
 

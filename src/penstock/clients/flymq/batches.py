@@ -7,7 +7,8 @@ enough. Each batch becomes one PRODUCE_BATCH, which is stored as a whole or not 
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
 
 from penstock.clients._core.requests import RequestSpec
 from penstock.clients.flymq import requests
@@ -17,15 +18,17 @@ from penstock.wire.flymq import messages as m
 from penstock.wire.flymq.opcodes import MAX_PAYLOAD
 
 RECORD_OVERHEAD: Final = 12  # bytes of a record in a batch beside key and value
+HEADER_OVERHEAD: Final = 6  # bytes of a header beside its name and text
 MAX_BATCH_BYTES: Final = 16 << 20
 MAX_BATCH_RECORDS: Final = 25_000
+Headers: TypeAlias = Sequence[tuple[str, bytes]]
 MAX_RECORD_BYTES: Final = MAX_PAYLOAD - (1 << 17)  # a frame has the topic's name too
 
 
 class Batch:
     """Records of one topic that are sent together."""
 
-    __slots__ = ("byte_size", "created", "keys", "outcome", "partitions", "signal", "topic", "values")
+    __slots__ = ("byte_size", "created", "headers", "keys", "outcome", "partitions", "signal", "topic", "values")
 
     def __init__(self, topic: str, created: float, signal: Any) -> None:
         self.topic = topic
@@ -33,12 +36,24 @@ class Batch:
         self.values: list[bytes] = []
         self.keys: list[bytes | None] = []
         self.partitions: list[int] = []
+        self.headers: list[Headers] = []  # of each record, once one has any
         self.byte_size = 0
         self.outcome: m.ProducedBatch | FlyMqError | None = None
         self.signal = signal  # set when the outcome is there
 
     def request(self, retry: bool) -> RequestSpec[m.ProducedBatch]:
-        return requests.produce_batch(self.topic, self.values, self.keys, self.partitions, retry=retry)
+        if not self.headers:
+            return requests.produce_batch(self.topic, self.values, self.keys, self.partitions, retry=retry)
+        spec = self.numbered_request("", 0, 0)
+        spec.idempotent = spec.changes = retry
+        return spec
+
+    def numbered_request(self, producer: str, epoch: int, sequence: int) -> RequestSpec[m.ProducedBatch]:
+        headers = [*self.headers, *[()] * (len(self.values) - len(self.headers))] if self.headers else []
+        columns = self.values, self.keys, self.partitions, headers
+        return requests.produce_records(
+            self.topic, *columns, producer=producer, epoch=epoch, sequence=sequence
+        )  # fmt: skip
 
     def metadata(self, index: int) -> m.RecordMetadata:
         """Topic, partition and offset of a record. Raises the error of its batch."""
@@ -72,10 +87,19 @@ class Batcher:
         self.byte_size = 0  # of all records that were added and not settled
 
     def add(
-        self, topic: str, value: bytes, key: bytes | None, partition: int, now: float, new_signal: Any
+        self,
+        topic: str,
+        value: bytes,
+        key: bytes | None,
+        partition: int,
+        now: float,
+        new_signal: Any,
+        headers: Headers = (),
     ) -> tuple[Batch, int]:
         """The batch that the record is in, and its index there. Raises Unsendable for what would spoil the batch."""
         size = RECORD_OVERHEAD + len(value) + len(key or b"")
+        if headers:
+            size += sum([HEADER_OVERHEAD + len(name.encode()) + len(text) for name, text in headers])
         if size > MAX_RECORD_BYTES:
             raise Unsendable(f"A record of {size} bytes does not fit a frame")
         check_partition(partition)
@@ -86,6 +110,9 @@ class Batcher:
         if batch is None:
             encoded_topic(topic)
             batch = self._open[topic] = Batch(topic, now, new_signal())
+        if headers:
+            batch.headers += [()] * (len(batch.values) - len(batch.headers))
+            batch.headers.append(headers)
         batch.values.append(value)
         batch.keys.append(key)
         batch.partitions.append(partition)

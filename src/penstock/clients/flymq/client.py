@@ -53,6 +53,10 @@ class FlyMqMethods(Generic[Sleep]):
         """Make the driver."""
         raise NotImplementedError
 
+    def retry_delay(self, retry: int) -> float:
+        """Seconds to wait before trying something again that has failed once more than so often."""
+        return self._connect_options.retry.delay(retry)
+
     @procedure_method
     def authenticate(self, username: str, password: str) -> Procedure[m.AuthResult]:
         """Log in, now and after every reconnect. LoginFailed if that is refused; then nothing has changed."""
@@ -65,6 +69,7 @@ class FlyMqMethods(Generic[Sleep]):
 
     produce = request_method(requests.produce)
     produce_batch = request_method(requests.produce_batch)
+    produce_records = request_method(requests.produce_records)
     produce_delayed = request_method(requests.produce_delayed)
     cancel_delayed = request_method(requests.cancel_delayed)
     produce_with_ttl = request_method(requests.produce_with_ttl)
@@ -73,6 +78,7 @@ class FlyMqMethods(Generic[Sleep]):
     consume_zero_copy = request_method(requests.consume_zero_copy)
     fetch = request_method(requests.fetch)
     fetch_binary = request_method(requests.fetch_binary)
+    fetch_records = request_method(requests.fetch_records)
     create_topic = request_method(requests.create_topic)
     delete_topic = request_method(requests.delete_topic)
     list_topics = request_method(requests.list_topics)
@@ -93,6 +99,7 @@ class FlyMqMethods(Generic[Sleep]):
     delete_schema = request_method(requests.delete_schema)
     set_compatibility = request_method(requests.set_compatibility)
     fetch_dlq = request_method(requests.fetch_dlq)
+    fetch_dlq_page = request_method(requests.fetch_dlq_page)
     replay_dlq = request_method(requests.replay_dlq)
     purge_dlq = request_method(requests.purge_dlq)
     begin = request_method(requests.begin)

@@ -91,6 +91,14 @@ class TransactionOver(ReplyError):
     """The transaction was rolled back, also because it took too long or its connection broke; or it never was."""
 
 
+class OutOfOrder(ReplyError):
+    """The batch of a producer does not follow the last one that is stored. It is not stored."""
+
+
+class ProducerFenced(ReplyError):
+    """Another producer of this name has begun a higher epoch. The batch is not stored."""
+
+
 class ServerFailed(ReplyError):
     """The server could not do it now, through no fault of the request. It may be sent again after a while."""
 
@@ -122,6 +130,8 @@ _STARTS: Final[tuple[tuple[str, type[ReplyError]], ...]] = (
     ("schema not found", NotFound),
     ("no schema found", NotFound),
     ("message not found", NotFound),
+    ("out of order", OutOfOrder),
+    ("producer fenced", ProducerFenced),
     ("transaction not found", TransactionOver),
     ("transaction is not active", TransactionOver),
     ("schema validation failed", SchemaRejected),

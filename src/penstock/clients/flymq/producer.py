@@ -14,16 +14,18 @@ from typing import Any, Final, Generic, TypeVar
 
 from penstock.clients._core.closing import AsyncClosing, Closing
 from penstock.clients._core.procedure import Procedure
-from penstock.clients.flymq.batches import Batch, Batcher
+from penstock.clients.flymq.batches import Batch, Batcher, Headers
 from penstock.clients.flymq.client import AsyncClient, Client
-from penstock.clients.flymq.errors import FlyMqError, OutcomeUnknown, Unsendable
+from penstock.clients.flymq.errors import FlyMqError, OutcomeUnknown
 from penstock.clients.flymq.requests import ANY
+from penstock.clients.flymq.sequences import Sequences, batch_failure, send_once
 from penstock.wire.flymq import messages as m
 
 MAX_RECORDS: Final = 1000
 MAX_BYTES: Final = 1 << 20
 LINGER: Final = 0.005
 BUFFER_BYTES: Final = 32 << 20
+DELIVERY_TIMEOUT: Final = 120.0  # seconds for which an idempotent producer tries to store a batch
 
 C = TypeVar("C", Client, AsyncClient)
 
@@ -79,8 +81,11 @@ class _ProducerState(Generic[C]):
         linger: float = LINGER,
         buffer_bytes: int = BUFFER_BYTES,
         retry: bool = False,
+        idempotent: bool = False,
+        timeout: float = DELIVERY_TIMEOUT,
     ) -> None:
         self._client: C = client
+        self._sequences = Sequences(timeout) if idempotent else None
         self._batcher = Batcher(max_records, max_bytes, linger)
         self._buffer_bytes = buffer_bytes
         self._retry = retry
@@ -95,11 +100,13 @@ class _ProducerState(Generic[C]):
 
     def _send(self, batches: Sequence[Batch]) -> Procedure[None]:
         """Send these batches together, and settle them, whatever happens."""
+        if self._sequences is not None:
+            return (yield from send_once(batches, self._sequences, self._client.retry_delay, self._settle))
         outcomes: Sequence[Any] = [OutcomeUnknown("The producer was interrupted")] * len(batches)
         try:
             outcomes = yield [batch.request(self._retry) for batch in batches]
         except Exception as error:  # noqa: BLE001 - nobody above would see it
-            outcomes = [_batch_failure(error)] * len(batches)
+            outcomes = [batch_failure(error)] * len(batches)
         finally:
             self._settle(batches, outcomes)
 
@@ -116,21 +123,13 @@ class _ProducerState(Generic[C]):
             raise failure
 
 
-def _batch_failure(error: Exception) -> FlyMqError:
-    """Mostly there is no connection. Anything but a FlyMqError is a record that does not consist of bytes."""
-    if isinstance(error, FlyMqError):
-        return error
-    failure = Unsendable(f"The batch cannot be sent: {error!r}")
-    failure.__cause__ = error
-    return failure
-
-
 class Producer(_ProducerState[Client], Closing):
     """Sends records in batches, from any number of threads, by a thread and a connection of its own.
 
     A batch is sent when it has `max_records` records or `max_bytes` bytes, or its first record has waited for `linger`
     seconds. `send` waits while more than `buffer_bytes` are not settled. A batch whose connection was lost is not sent
-    again, unless `retry` is set: then records are stored at least once, and perhaps twice.
+    again, unless `retry` is set: then records are stored at least once, and perhaps twice; or it is `idempotent`: then
+    they are sent again for `timeout` seconds, over restarts of the server too, and are stored exactly once.
     """
 
     def _start(self) -> None:
@@ -140,7 +139,9 @@ class Producer(_ProducerState[Client], Closing):
         self._thread = threading.Thread(target=self._work, name="flymq-producer", daemon=True)
         self._thread.start()
 
-    def send(self, topic: str, value: bytes, key: bytes | None = None, partition: int = ANY) -> Delivery:
+    def send(
+        self, topic: str, value: bytes, key: bytes | None = None, partition: int = ANY, headers: Headers = ()
+    ) -> Delivery:
         """Take a record, to be sent soon."""
         with self._changed:
             while self._batcher.byte_size >= self._buffer_bytes and not self._closed:
@@ -148,7 +149,8 @@ class Producer(_ProducerState[Client], Closing):
             if self._closed:
                 raise ValueError("the producer is closed")
             idle = self._batcher.wait(0.0) is None
-            batch, index = self._batcher.add(topic, value, key, partition, time.monotonic(), threading.Event)
+            now = time.monotonic()
+            batch, index = self._batcher.add(topic, value, key, partition, now, threading.Event, headers)
             if idle or self._batcher.wait(time.monotonic()) == 0.0:
                 self._changed.notify_all()
         return Delivery(batch, index)
@@ -186,7 +188,7 @@ class Producer(_ProducerState[Client], Closing):
     def _settle(self, batches: Sequence[Batch], outcomes: Sequence[Any]) -> None:
         with self._changed:
             super()._settle(batches, outcomes)
-            self._in_flight = 0
+            self._in_flight -= len(batches)
             self._changed.notify_all()
 
     def _next(self) -> list[Batch] | None:
@@ -214,12 +216,15 @@ class AsyncProducer(_ProducerState[AsyncClient], AsyncClosing):
         self._below_limit = asyncio.Event()
         self._below_limit.set()
 
-    async def send(self, topic: str, value: bytes, key: bytes | None = None, partition: int = ANY) -> AsyncDelivery:
+    async def send(
+        self, topic: str, value: bytes, key: bytes | None = None, partition: int = ANY, headers: Headers = ()
+    ) -> AsyncDelivery:
         """Take a record, to be sent soon."""
         await self._below_limit.wait()
         if self._closed:
             raise ValueError("the producer is closed")
-        batch, index = self._batcher.add(topic, value, key, partition, self._loop.time(), asyncio.Event)
+        now = self._loop.time()
+        batch, index = self._batcher.add(topic, value, key, partition, now, asyncio.Event, headers)
         self._idle.clear()
         if self._batcher.byte_size >= self._buffer_bytes:
             self._below_limit.clear()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from penstock.clients._core.requests import RequestSpec, whole
-from penstock.clients.flymq.errors import BadReply, LoginFailed, reply_error
+from penstock.clients.flymq.errors import BadReply, LoginFailed, TransactionOver, reply_error
 from penstock.wire.flymq import messages as m
 
 T = TypeVar("T")
@@ -60,8 +60,8 @@ def _batch(reply: m.ProducedBatch, count: int) -> m.ProducedBatch:
     return m.ProducedBatch(reply.topic, reply.timestamp_ms, reply.partitions, offsets)
 
 
-def _idempotent(request: m.Request, decode: Callable[[Any], T]) -> RequestSpec[T]:
-    return RequestSpec(request, decode, idempotent=True)
+def _idempotent(request: m.Request, decode: Callable[[Any], T], *, changes: bool = False) -> RequestSpec[T]:
+    return RequestSpec(request, decode, idempotent=True, changes=changes)
 
 
 # -- records
@@ -73,7 +73,7 @@ def produce(
     """Store a record; the answer says where. Without a partition, the key or else the turn decides.
 
     With `retry` it is sent again if its outcome is unknown: it may then be there twice."""
-    return RequestSpec(m.Produce(topic, key, value, partition), whole, idempotent=retry)
+    return RequestSpec(m.Produce(topic, key, value, partition), whole, idempotent=retry, changes=retry)
 
 
 def produce_batch(
@@ -93,15 +93,43 @@ def produce_batch(
     if not count == len(chosen) == len(texts):
         raise ValueError("as many keys and partitions as values are needed")
     return RequestSpec(
-        m.ProduceBatch(topic, texts, columns, chosen), functools.partial(_batch, count=count), idempotent=retry
+        m.ProduceBatch(topic, texts, columns, chosen),
+        functools.partial(_batch, count=count),
+        idempotent=retry,
+        changes=retry,
     )
+
+
+def produce_records(
+    topic: str,
+    values: Iterable[bytes],
+    keys: Iterable[bytes | None] | None = None,
+    partitions: Iterable[int] | int = ANY,
+    headers: Iterable[Iterable[tuple[str, bytes]]] = (),
+    *,
+    producer: str = "",
+    epoch: int = 0,
+    sequence: int = 0,
+) -> RequestSpec[m.ProducedBatch]:
+    """Store records of one topic, all or none, with headers for each or for none. With a producer's name it may be sent
+    again: the batch of this number is stored once. Numbers of one producer, epoch and topic follow each other without a
+    gap (OutOfOrder); a higher epoch begins anew, and ends the lower ones (ProducerFenced)."""
+    plain = produce_batch(topic, values, keys, partitions)
+    batch: m.ProduceBatch = plain.request
+    texts = [list(each) for each in headers]
+    if texts and len(texts) != len(batch.values):
+        raise ValueError("as many lists of headers as values are needed")
+    request = m.ProduceRecords(
+        topic, producer, epoch, sequence, batch.keys, batch.values, batch.partitions, texts
+    )  # fmt: skip
+    return RequestSpec(request, plain.decode, idempotent=bool(producer))
 
 
 def produce_delayed(
     topic: str, value: bytes, delay_ms: int, key: bytes | None = None, partition: int = ANY, *, retry: bool = False
 ) -> RequestSpec[m.RecordMetadata]:
     """Store a record that appears later. The offset in the answer is the id for `cancel_delayed`."""
-    return RequestSpec(m.ProduceDelayed(topic, value, delay_ms, key, partition), whole, idempotent=retry)
+    return RequestSpec(m.ProduceDelayed(topic, value, delay_ms, key, partition), whole, idempotent=retry, changes=retry)
 
 
 def cancel_delayed(message_id: int | str) -> RequestSpec[None]:
@@ -113,12 +141,12 @@ def produce_with_ttl(
     topic: str, value: bytes, ttl_ms: int, key: bytes | None = None, partition: int = ANY, *, retry: bool = False
 ) -> RequestSpec[m.RecordMetadata]:
     """Store a record that is not served any more after so many milliseconds; 0: as the topic says."""
-    return RequestSpec(m.ProduceWithTtl(topic, value, ttl_ms, key, partition), whole, idempotent=retry)
+    return RequestSpec(m.ProduceWithTtl(topic, value, ttl_ms, key, partition), whole, idempotent=retry, changes=retry)
 
 
 def produce_with_schema(topic: str, schema: str, value: bytes, *, retry: bool = False) -> RequestSpec[m.RecordMetadata]:
     """Store a record if it fits the schema; SchemaRejected if it does not."""
-    return RequestSpec(m.ProduceWithSchema(topic, schema, value), whole, idempotent=retry)
+    return RequestSpec(m.ProduceWithSchema(topic, schema, value), whole, idempotent=retry, changes=retry)
 
 
 def consume(topic: str, offset: int, partition: int = 0) -> RequestSpec[m.Consumed]:
@@ -154,12 +182,20 @@ def fetch_binary(
     return _idempotent(m.FetchBinary(topic, partition, offset, max_messages, filter), whole)
 
 
+def fetch_records(
+    topic: str, partition: int, offset: int, max_messages: int = 100, wait_ms: int = 0
+) -> RequestSpec[m.FetchedRecords]:
+    """Records from this offset on, with their times and headers, and the offset to go on with. Waits for the first one
+    for so many milliseconds, 9 seconds at most."""
+    return _idempotent(m.FetchRecords(topic, partition, offset, max_messages, wait_ms), whole)
+
+
 # -- topics
 
 
 def create_topic(topic: str, partitions: int = 1) -> RequestSpec[None]:
     """A topic that exists is left as it is."""
-    return _idempotent(m.CreateTopic(topic, partitions), _done)
+    return _idempotent(m.CreateTopic(topic, partitions), _done, changes=True)
 
 
 def delete_topic(topic: str) -> RequestSpec[None]:
@@ -187,7 +223,7 @@ def subscribe(topic: str, group: str = "", partition: int = 0, mode: str = "late
 
 def commit(topic: str, group: str, partition: int, offset: int) -> RequestSpec[None]:
     """Store the offset from which the group goes on."""
-    return _idempotent(m.Commit(topic, group, partition, offset), _done)
+    return _idempotent(m.Commit(topic, group, partition, offset), _done, changes=True)
 
 
 def get_offset(topic: str, group: str, partition: int = 0) -> RequestSpec[int]:
@@ -198,13 +234,13 @@ def get_offset(topic: str, group: str, partition: int = 0) -> RequestSpec[int]:
 def reset_offset(topic: str, group: str, partition: int, to: int | str) -> RequestSpec[None]:
     """Move the group: to an offset, `earliest` or `latest`."""
     if isinstance(to, int):
-        return _idempotent(m.ResetOffset(topic, group, partition, "offset", to), _done)
-    return _idempotent(m.ResetOffset(topic, group, partition, to), _done)
+        return _idempotent(m.ResetOffset(topic, group, partition, "offset", to), _done, changes=True)
+    return _idempotent(m.ResetOffset(topic, group, partition, to), _done, changes=True)
 
 
 def seek_to_timestamp(topic: str, partition: int, timestamp_ms: int, group: str = "") -> RequestSpec[int]:
     """The first offset that is not older. With a group, it is committed for it."""
-    return _idempotent(m.SeekToTimestamp(topic, group, partition, timestamp_ms), _offset)
+    return _idempotent(m.SeekToTimestamp(topic, group, partition, timestamp_ms), _offset, changes=bool(group))
 
 
 def get_lag(topic: str, group: str, partition: int = 0) -> RequestSpec[m.Lag]:
@@ -253,7 +289,7 @@ def delete_schema(name: str, version: int = 0) -> RequestSpec[None]:
 
 def set_compatibility(name: str, mode: str) -> RequestSpec[None]:
     """Set how the versions of a schema must fit each other: `none`, `backward`, `forward`, `full`."""
-    return _idempotent(m.SetCompatibility(name, mode), _done)
+    return _idempotent(m.SetCompatibility(name, mode), _done, changes=True)
 
 
 # -- dead letters
@@ -262,6 +298,11 @@ def set_compatibility(name: str, mode: str) -> RequestSpec[None]:
 def fetch_dlq(topic: str, max_messages: int = 100) -> RequestSpec[list[m.DlqMessage]]:
     """Dead letters of the topic, oldest first: records that were refused or given up."""
     return _idempotent(m.FetchDlq(topic, max_messages), lambda reply: reply.messages)
+
+
+def fetch_dlq_page(topic: str, max_messages: int = 100, offset: int | None = None) -> RequestSpec[m.DlqMessages]:
+    """Dead letters of the topic from this offset among them on, and `next_offset`, where to go on if there are more."""
+    return _idempotent(m.FetchDlq(topic, max_messages, offset), lambda reply: reply)
 
 
 def replay_dlq(topic: str, which: str | int) -> RequestSpec[None]:
@@ -294,7 +335,13 @@ def produce_in_transaction(
 def commit_transaction(transaction_id: str) -> RequestSpec[None]:
     """Store the records of the transaction, all or none. May be sent again: it counts once, and TransactionOver says
     that nothing is stored."""
-    return _idempotent(m.CommitTransaction(transaction_id), _transaction_ended)
+    return RequestSpec(
+        m.CommitTransaction(transaction_id),
+        _transaction_ended,
+        idempotent=True,
+        changes=True,
+        conclusive=(TransactionOver,),
+    )
 
 
 def rollback_transaction(transaction_id: str) -> RequestSpec[None]:
@@ -339,7 +386,7 @@ def create_user(username: str, password: str, roles: Sequence[str] = ()) -> Requ
 
 def update_user(username: str, roles: Sequence[str], enabled: bool | None = None) -> RequestSpec[None]:
     """Set the roles and, unless it is None, whether the user may log in."""
-    return _idempotent(m.UpdateUser(username, "", "", list(roles), enabled), _done)
+    return _idempotent(m.UpdateUser(username, "", "", list(roles), enabled), _done, changes=True)
 
 
 def change_password(username: str, password: str, old_password: str = "") -> RequestSpec[None]:
@@ -368,7 +415,7 @@ def set_acl(
     restrict: bool = False,
 ) -> RequestSpec[None]:
     """Set who may use a topic beyond what roles allow; with `restrict`, nobody else may."""
-    return _idempotent(m.SetAcl(topic, public, list(users), list(roles), restrict), _done)
+    return _idempotent(m.SetAcl(topic, public, list(users), list(roles), restrict), _done, changes=True)
 
 
 def get_acl(topic: str) -> RequestSpec[m.AclInfo]:
@@ -390,7 +437,7 @@ def list_roles() -> RequestSpec[list[m.RoleInfo]]:
 
 def set_role(name: str, permissions: Sequence[str], description: str = "") -> RequestSpec[None]:
     """Make a role, or change it."""
-    return _idempotent(m.SetRole(name, list(permissions), description), _done)
+    return _idempotent(m.SetRole(name, list(permissions), description), _done, changes=True)
 
 
 def delete_role(name: str) -> RequestSpec[None]:

@@ -15,16 +15,7 @@ from typing import Any, Final, TypedDict, TypeVar, Unpack
 
 from penstock.clients._core import requests as core
 from penstock.clients._core.requests import nothing, whole
-from penstock.clients.kimberlite.errors import (
-    ApiKeyNotFound,
-    AuthenticationFailed,
-    BadReply,
-    OffsetMismatch,
-    ServerFailed,
-    StreamAlreadyExists,
-    TenantNotFound,
-    Unsendable,
-)
+from penstock.clients.kimberlite.errors import AuthenticationFailed, BadReply, ServerFailed, Unsendable
 from penstock.clients.kimberlite.event_buffer import EventBuffer
 from penstock.clients.kimberlite.results import Appended, Executed, Page, Rows, Timestamp, Value
 from penstock.wire.kimberlite import messages as m
@@ -75,7 +66,7 @@ def create_stream(
         lambda reply: reply.stream_id,
         m.CreateStreamResponse,
         idempotent=True,
-        uncertain=(StreamAlreadyExists,),
+        changes=True,
         **options,
     )
 
@@ -95,7 +86,7 @@ def append(
         _appended,
         m.AppendEventsResponse,
         idempotent=conditional,
-        uncertain=(OffsetMismatch,) if conditional else (),
+        changes=conditional,
         **options,
     )
 
@@ -218,7 +209,14 @@ def create_tenant(
     tenant_id: int, name: str | None = None, **options: Unpack[RequestOptions]
 ) -> RequestSpec[m.TenantInfo]:
     """Make a tenant, if it is not there. `TenantAlreadyExists` if it is, under another name."""
-    return _read(m.TenantCreate(tenant_id, name), m.TenantCreateResponse, lambda reply: reply.tenant, options)
+    return RequestSpec(
+        m.TenantCreate(tenant_id, name),
+        lambda reply: reply.tenant,
+        m.TenantCreateResponse,
+        idempotent=True,
+        changes=True,
+        **options,
+    )
 
 
 def list_tenants(**options: Unpack[RequestOptions]) -> RequestSpec[list[m.TenantInfo]]:
@@ -236,7 +234,7 @@ def delete_tenant(tenant_id: int, **options: Unpack[RequestOptions]) -> RequestS
         whole,
         m.TenantDeleteResponse,
         idempotent=True,
-        uncertain=(TenantNotFound,),
+        changes=True,
         **options,
     )
 
@@ -259,7 +257,7 @@ def revoke_api_key(key: str, **options: Unpack[RequestOptions]) -> RequestSpec[b
         lambda reply: reply.revoked,
         m.ApiKeyRevokeResponse,
         idempotent=True,
-        uncertain=(ApiKeyNotFound,),
+        changes=True,
         **options,
     )
 

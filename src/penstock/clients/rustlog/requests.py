@@ -45,7 +45,9 @@ def fetch(
 def commit_offset(group: str, topic: str, partition: int, offset: int) -> RequestSpec[bool]:
     """Store the next offset to process. False if there is no such topic or partition."""
     request = m.OffsetCommit(group, topic, partition, offset)
-    return RequestSpec(request, lambda reply: bool(reply.success), m.OffsetCommitResponse, idempotent=True)
+    return RequestSpec(
+        request, lambda reply: bool(reply.success), m.OffsetCommitResponse, idempotent=True, changes=True
+    )
 
 
 def _offset(reply: m.OffsetFetchResponse) -> int | None:

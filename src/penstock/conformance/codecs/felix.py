@@ -12,6 +12,7 @@ from penstock.conformance.codecs import Rejected, plain
 from penstock.conformance.vectors import Vector
 from penstock.wire.felix import frames, messages
 from penstock.wire.felix.codec import binary
+from penstock.wire.felix.errors import Malformed
 
 _REQUESTS: Final = frozenset(
     ("auth", "publish", "publish_batch", "subscribe", "cache_put", "cache_get", "cache_delete", "cache_cas",
@@ -29,7 +30,7 @@ def read(vector: Vector, pieces: Sequence[bytes]) -> Any:
         return found
     try:
         return _BINARY[vector.kind](found[0])
-    except binary.Malformed as error:
+    except Malformed as error:
         raise Rejected("error", error) from None
 
 
@@ -63,7 +64,7 @@ def _message(vector: Vector, payload: bytes) -> messages.Message:
         if asked:
             return messages.decode_request(payload, original=vector.dialect == "original")
         return messages.decode_reply(payload)
-    except binary.Malformed as error:
+    except Malformed as error:
         raise Rejected("error", error) from None
 
 

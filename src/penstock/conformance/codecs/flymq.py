@@ -21,7 +21,7 @@ class Message(NamedTuple):
 
 
 _OURS = {"code_order", "style"}  # fields that say how a message was written, and not what it says
-_NAMES = {"timestamp_ms": "timestamp"}  # where our name is not the document's
+_NAMES = {"timestamp_ms": "timestamp", "timestamp_us": "timestamp"}  # where our name is not the document's
 
 
 def read(vector: Vector, pieces: Sequence[bytes]) -> list[Message]:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from penstock.broker.broker import Broker
 from penstock.broker.security.access import Identity
 from penstock.doors.blipmq.errors import EXPECTED, request_refused
-from penstock.doors.blipmq.handlers.table import HANDLERS, HANDSHAKE
+from penstock.doors.blipmq.handlers.table import HANDLERS, HANDSHAKE, LOGIN
 from penstock.doors.blipmq.request_context import BlipMqContext
 from penstock.doors.blipmq.subscriptions import Pushes
 from penstock.doors.handlers import Handler
@@ -78,13 +78,17 @@ class BlipMqSession(RequestPipeline):
             neighbours = _NEIGHBOURS.get(frames[first][0]) if self._context.handshake.ready else None
             if neighbours is None or frames[first + 1][0] not in neighbours:
                 return [frames[first]]
-            left = min(left, MAX_NEIGHBOURS)
-            types = bytes(map(_TYPE, frames[first : first + left]))
-            left -= len(types.lstrip(neighbours))
+            if left > 2:
+                left = min(left, MAX_NEIGHBOURS)
+                types = bytes(map(_TYPE, frames[first : first + left]))
+                left -= len(types.lstrip(neighbours))
         return frames if left == len(frames) else frames[first : first + left]
 
     def _handler(self, request: list[f.Frame]) -> Handler | None:
-        return HANDLERS[request[0][0]] if self._context.handshake.ready else HANDSHAKE
+        kind = request[0][0]
+        if self._context.handshake.ready:
+            return HANDLERS[kind]
+        return LOGIN if kind == f.AUTH else HANDSHAKE
 
     def _must_wait(self, handler: Handler | None) -> bool:
         """A frame that looks at a topic waits for what this connection published, so that it finds it there; every one

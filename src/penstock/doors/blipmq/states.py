@@ -7,6 +7,7 @@ checked is the caller's business.
 from __future__ import annotations
 
 import enum
+from base64 import b64decode
 from collections.abc import Callable
 from typing import Final, Literal, TypeAlias
 
@@ -26,6 +27,7 @@ from penstock.wire.blipmq.errors import (
 )
 from penstock.wire.blipmq.frames import Frame, FrameType
 
+BASIC: Final = "Basic "
 VERSIONS: Final = (1, 2)  # 1: the client polls; 2: the server sends
 
 
@@ -115,12 +117,34 @@ class Handshake:
         key = decode_auth(payload)
         if key is None:
             return INVALID_AUTH
-        identity = self._check_key(key)
-        if identity is None:
+        return self._admit(self._check_key(key))
+
+    def _admit(self, verdict: Identity | Literal["locked"] | None) -> Nack | None:
+        if verdict is None:
             return INVALID_KEY
-        if identity == "locked":
+        if verdict == "locked":
             return LOCKED_OUT
-        self.identity = identity
+        self.identity = verdict
         self.state = State.READY
         self.ready = True
         return None
+
+    def credentials(self, frame: Frame) -> tuple[str, str] | None:
+        """The name and the password of an AUTH that has them instead of a key, written as HTTP does: `Basic` and
+        base64. None for everything else; then `step` replies."""
+        kind, _, payload = frame
+        if self.state is not State.GREETED or kind != FrameType.AUTH:
+            return None
+        key = decode_auth(payload)
+        if key is None or not key.startswith(BASIC):
+            return None
+        try:
+            name, _, password = b64decode(key.removeprefix(BASIC), validate=True).decode().partition(":")
+        except ValueError:  # then it is a key like any other
+            return None
+        return name, password
+
+    def conclude(self, correlation: int, verdict: Identity | Literal["locked"] | None) -> bytes:
+        """The reply to an AUTH with `credentials`."""
+        refusal = self._admit(verdict)
+        return encode_ack(correlation, 0) if refusal is None else encode_nack(correlation, *refusal)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from penstock.wire.felix.codec.binary import Batch
 from penstock.wire.felix.codec.dialects import Dialect, RequestId
@@ -16,7 +18,7 @@ KEY_BYTE: Final = 16  # bytes that a byte of a key counts for: hashing it takes 
 StreamNames: TypeAlias = tuple[str, str, str]  # tenant, namespace, stream
 
 
-class Publication(NamedTuple):
+class Publication(msgspec.Struct, frozen=True):
     """One request to publish, whatever its encoding."""
 
     names: StreamNames

@@ -6,14 +6,14 @@ import enum
 from typing import Final
 
 
-class State(enum.Enum):
+class State(enum.IntEnum):  # members of a plain `Enum` are hashed by a function in Python: every request would pay
     NEW = enum.auto()  # no frame was read yet
     DOCUMENT = enum.auto()  # the dialect of the document: there is no `auth`
     ORIGINAL = enum.auto()  # the original's dialect: `auth` was read, and not accepted yet
     AUTHENTICATED = enum.auto()  # the same, once `auth` was accepted: identity and tenant are known
 
 
-class Input(enum.Enum):
+class Input(enum.IntEnum):
     AUTH = enum.auto()
     REQUEST = enum.auto()  # any other, even one that cannot be decoded
 

@@ -32,13 +32,15 @@ from penstock.doors.reply import Outcome
 from penstock.doors.session import OPEN
 from penstock.doors.streams import StreamChannel
 from penstock.log.engine import CommitGroup
-from penstock.wire.felix.codec.binary import Malformed, decode_batch
+from penstock.wire.felix.codec.binary import decode_batch
 from penstock.wire.felix.codec.dialects import ORIGINAL
+from penstock.wire.felix.errors import Malformed
 from penstock.wire.felix.frames import ACKED, BATCH, KEYED, BadFrame, Code, Frame, Framer
 from penstock.wire.felix.messages import Auth, UnknownRequest, decode_request
 
 JSON_UNIT: Final = 12  # as a power of two, bytes that count as one more request of a turn
 BINARY_UNIT: Final = 14
+_SERVE: Final = Action.SERVE
 _PUBLICATION: Final = BATCH | ACKED | KEYED  # flags of batches to publish
 
 
@@ -141,6 +143,8 @@ class RequestStream(RequestPipeline):
         """Whether the stream's state allows the request. What the client may do is checked by the broker."""
         context = self._context
         action = TABLE[context.state][Input.AUTH if isinstance(request, Auth) else Input.REQUEST]
+        if action is _SERVE:
+            return
         if action is Action.REFUSE_LATE:
             raise RequestRefused("auth must be the first frame of a stream", ends=True)
         if action is Action.REFUSE_AGAIN:
@@ -176,14 +180,13 @@ class RequestStream(RequestPipeline):
         """The next request, or what stands for it. None: more has to arrive first."""
         if self._exhausted:
             return None
-        before = self._frames.buffered
         try:
             frame = self._frames.next()
         except BadFrame as bad:
             self._exhausted = True
             return Violation(bad.code, bad.text)
         if frame is not None:
-            self._frame_bytes = before - self._frames.buffered
+            self._frame_bytes = self._frames.frame_bytes
             self._read_bytes += self._frame_bytes
             self._units += self._frame_bytes >> (BINARY_UNIT if frame.flags & BATCH else JSON_UNIT)
             return self._decode(frame)
@@ -227,7 +230,7 @@ class RequestStream(RequestPipeline):
         return failure(self._context.dialect, request, error)
 
     def _enqueue(self, request: Any, data: bytes, after: CommitGroup | None) -> None:
-        self.replies.enqueue(data, after, self._on_failure(request), _size(request))
+        self.replies.enqueue(data, after, None if after is None else self._on_failure(request), _size(request))
 
     def _refuse(self, request: Any, error: Exception) -> None:
         if isinstance(request, ProduceBatch) and len(request.publications) > 1 and isinstance(error, EXPECTED):

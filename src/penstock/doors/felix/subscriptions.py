@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 
 from penstock.broker.errors import AccessDenied, BrokerError, RecordUnsendable, ShuttingDown, TopicNotFound
 from penstock.broker.names import Scope
+from penstock.broker.runtime.turns import Turn
 from penstock.broker.subscriptions.fanout import FanoutCursor
 from penstock.broker.subscriptions.fanout_chunk import ChunkLimits, EncodedChunk
 from penstock.doors.felix.produce_batch import StreamNames
@@ -117,6 +118,7 @@ class Subscription:
     def __init__(self, context: FelixContext, names: StreamNames, number: int, *, offsets: bool) -> None:
         """`names`: as the client calls the stream. `offsets`: whether it is told those of events."""
         self._broker = context.broker
+        self._figures = context.broker.metrics.door("felix")
         self._connection = context.connection
         self._settings = context.settings
         self._dialect = context.dialect
@@ -132,11 +134,11 @@ class Subscription:
             names, context.flags, context.settings.max_frame, offsets=offsets
         )
         self._channel: StreamChannel
-        self._replies = ReplyQueue(self._send, self._go_on, self._crash)
+        self._replies = ReplyQueue(self._send, self._progress, self._crash)
         self._tracks: list[Track] = []
         self._due: deque[Track] = deque()
         self._working = False
-        self._yielding = False  # others have their turn
+        self._turn = Turn(self._broker.turns, self._progress)
         self._over = False  # nothing more is read
         self._stopping = False  # because the broker shuts down
         self._reset_code: Reset | None = None  # how it will be broken off in a moment
@@ -168,11 +170,10 @@ class Subscription:
         for track in self._tracks:
             track.due = True
             self._due.append(track)
-        self._yielding = True
         if any(track.cursor.lag for track in self._tracks):
-            self._broker.scheduler.call_soon(self._resume)  # the reply goes first
+            self._turn.give_way()  # the reply goes first
         else:
-            self._resume()  # there is nothing to send, only to wait for
+            self._go_on()  # there is nothing to send, only to wait for
 
     # -- what the transport calls
 
@@ -219,7 +220,7 @@ class Subscription:
         if not track.due:
             track.due = True
             self._due.append(track)
-        self._go_on()
+        self._progress()
 
     def finish(self) -> None:
         """There is nothing more to come: end the stream behind what was sent, once it is certain."""
@@ -230,15 +231,24 @@ class Subscription:
 
     # -- sending
 
+    def _progress(self) -> None:
+        """Go on after something that was waited for: nobody else charges the time."""
+        if self._working or self._closed:
+            return
+        turns = self._broker.turns
+        began = turns.timer()
+        self._go_on()
+        turns.charge(turns.timer() - began, self)
+
     def _go_on(self) -> None:
         """Send what there is to send, until the client takes no more; then close if that was all."""
         if self._working or self._closed:
             return
         self._working = True
+        self._turn.begun = False
         try:
-            while not self._yielding and not self._over and self._send_turn():
-                self._yielding = True
-                self._broker.scheduler.call_soon(self._resume)
+            while not self._turn.yielding and not self._over and self._send_turn(self._turn):
+                self._turn.give_way()
             self._replies.flush()
         except Exception as error:  # noqa: BLE001 - `_crash` logs it
             self._crash(error)
@@ -255,19 +265,15 @@ class Subscription:
             else:
                 self._channel.close()
 
-    def _resume(self) -> None:
-        self._yielding = False
-        self._go_on()
-
-    def _send_turn(self) -> bool:
-        """Send for a while. Whether there may be more that the client would take."""
+    def _send_turn(self, turn: Turn) -> bool:
+        """Send for a turn. Whether there may be more that the client would take."""
         due, replies, left = self._due, self._replies, MAX_PER_TURN
         while due and not self._over:
             if replies.held_bytes >= FLUSH_BYTES:
                 replies.flush()
             if self._closed or self._gap or self._channel.congested or replies.held_bytes >= HELD_BYTES:
                 return False
-            if left <= 0:
+            if left <= 0 or turn.over():
                 return True
             track = due.popleft()
             track.due = False
@@ -288,7 +294,7 @@ class Subscription:
             if chunk is not None and chunk.count:
                 self._put(self._encoded(chunk, track.passed), track.cursor.group)
                 left_out = self._note_left_out(chunk) if chunk.size > self._largest else (0, 0)
-                metrics.fetched(chunk.count - left_out[0], chunk.size - left_out[1], started)
+                metrics.fetched(chunk.count - left_out[0], chunk.size - left_out[1], started, self._figures)
         except _EXPECTED as error:
             self._fail(error)
             return None

@@ -82,6 +82,8 @@ TABLE: Final[dict[type[Exception], Text]] = {
     broker.StateUnreadable: "storage error",
     broker.BrokerError: None,
     log.OffsetOutOfRange: "EOF",
+    log.ProducerFenced: lambda error, *_: f"producer fenced: {error}",
+    log.SequenceOutOfOrder: lambda error, *_: f"out of order: {error}",
     log.EntryTooLarge: "message larger than the log accepts",
     log.LogClosed: "server shutting down",
     log.CommitFailed: OUTCOME_UNKNOWN,

@@ -37,6 +37,7 @@ BATCH_BYTES: Final = 1 << 20  # of PRODUCE frames that are appended as one
 FIRST_STEP: Final = 128 << 10  # bytes of a compressed payload that are unpacked at once
 MAX_LOGIN: Final = 64 << 10  # bytes of the unpacked payload of those who have not logged in
 FRAME_BYTES: Final = 100  # memory of a frame besides its payload: most requests have next to none
+_PRODUCE: Final = HANDLERS[Op.PRODUCE]
 
 
 class FlyMqRequest:
@@ -96,7 +97,7 @@ class FlyMqSession(RequestPipeline):
         return FlyMqRequest(frame) if isinstance(frame, Frame) else frame
 
     def _handler(self, request: FlyMqRequest | CoalescedProduce) -> Handler | None:
-        return HANDLERS.get(Op.PRODUCE if isinstance(request, CoalescedProduce) else request.opcode)
+        return _PRODUCE if isinstance(request, CoalescedProduce) else HANDLERS.get(request.opcode)
 
     def _invoke(self, handler: Handler | None, request: FlyMqRequest | CoalescedProduce) -> Outcome | None:
         self._next += 1
@@ -174,7 +175,7 @@ class FlyMqSession(RequestPipeline):
 
     def _enqueue(self, request: FlyMqRequest | CoalescedProduce, data: bytes, after: CommitGroup | None) -> None:
         size = request.byte_size if isinstance(request, CoalescedProduce) else request.size
-        self.replies.enqueue(data, after, partial(self._encode_error, request), size)
+        self.replies.enqueue(data, after, None if after is None else partial(self._encode_error, request), size)
 
 
 def _coalesce(data: bytes, start: int) -> CoalescedProduce | None:

@@ -12,7 +12,6 @@ from typing import Final
 
 from penstock.broker.runtime.turns import Turns, Worker
 from penstock.doors.reply import Completion, Outcome, PendingReply, Reply
-from penstock.wire.flymq.errors import MalformedPayload
 from penstock.wire.flymq.frames import Inflation
 
 STEP_BYTES: Final = 1 << 20  # read or made before others have their turn: about 2 ms
@@ -82,7 +81,7 @@ class UnpackingTask:
         began = self._turns.timer()
         try:
             done = self._inflation.step(STEP_BYTES)
-        except MalformedPayload as error:
+        except Exception as error:  # noqa: BLE001 - the error boundary is the pipeline's; others wait behind this one
             self._finish(error)
         else:
             if done:

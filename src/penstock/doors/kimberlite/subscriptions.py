@@ -92,10 +92,10 @@ class Subscription:
         broker = self._all.broker
         if chunk.ready:
             chunk.run()
-            if self._since < MAX_PER_TURN:
+            if self._since < MAX_PER_TURN and not broker.turns.exhausted:
                 return self._send(chunk)
             self._reading, self._since = True, 0
-            broker.scheduler.call_soon(partial(self._all.guard, partial(self._on_read, chunk)))
+            broker.turns.later(partial(self._all.guard, partial(self._on_read, chunk)))
             return False
         self._reading, self._since = True, 0
         broker.executor(chunk.run, partial(self._all.guard, partial(self._on_read, chunk)))
@@ -122,6 +122,17 @@ class Subscription:
 
     def _send(self, chunk: RecordChunk) -> bool:
         """Whether there may be more."""
+        broker = self._all.broker
+        began = broker.turns.timer()
+        try:
+            return self._send_some(chunk)
+        finally:
+            broker.turns.charge(broker.turns.timer() - began, self)
+
+    def describe_work(self) -> dict[str, str]:
+        return {"door": "kimberlite", "peer": self._all.channel.peer, "request": "events"}
+
+    def _send_some(self, chunk: RecordChunk) -> bool:
         broker, replies = self._all.broker, self._all.replies
         started = broker.metrics.timer()
         try:
@@ -135,7 +146,7 @@ class Subscription:
             return chunk.further
         count, size = sum(map(len, found)), sum([part.byte_size() for part in found])
         replies.enqueue(self._frames(found), chunk.group, self._void)
-        broker.metrics.fetched(count, size, started)
+        broker.metrics.fetched(count, size, started, self._all.figures)
         self._since += count
         return True
 
@@ -186,6 +197,7 @@ class Subscriptions:
         """`push_events`: of one frame. `guard` is the session's error boundary."""
         self.guard = guard
         self.broker = broker
+        self.figures = broker.metrics.door("kimberlite")
         self.channel = channel
         self.replies = replies
         self.codec = codec

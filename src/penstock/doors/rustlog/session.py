@@ -161,7 +161,8 @@ class RustLogSession(RequestPipeline):
         return frame(request.dialect.encode_error(error_reply(error, request.body, topics))) * request.count
 
     def _enqueue(self, request: RustLogRequest, data: bytes, after: CommitGroup | None) -> None:
-        self.replies.enqueue(data, after, partial(self._encode_error, request), request.size)
+        on_failure = None if after is None else partial(self._encode_error, request)
+        self.replies.enqueue(data, after, on_failure, request.size)
 
     def _refuse(self, request: RustLogRequest, error: Exception) -> None:
         super()._refuse(request, error)

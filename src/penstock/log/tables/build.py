@@ -21,7 +21,7 @@ from penstock.log.tables.part import FILE_COLUMNS, Part, PartWriter
 from penstock.log.tables.part_reader import FAILURES
 from penstock.log.tables.store import Store
 from penstock.log.tables.table import Table
-from penstock.log.tailer import file_slices
+from penstock.log.tailer import closed_group_end, file_slices
 
 FILE_BYTES: Final = 256 << 20
 """A larger file would be one that retention cannot take for long."""
@@ -104,7 +104,7 @@ def _write(
     parts: list[Part],
 ) -> None:
     """Write one partition's records to as many Parquet files as needed, and add them to `parts`."""
-    slices = file_slices(segment, partition_id(ref.topic, number), first, end)
+    slices = file_slices(segment, partition_id(ref.topic, number), first, end, closed_group_end)
     writer: PartWriter | None = None
     at = first
     try:

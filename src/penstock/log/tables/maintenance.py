@@ -53,7 +53,7 @@ def runs_to_merge(
         run.clear()
 
     for file in files:
-        if file.bytes >= target_bytes:
+        if file.bytes >= target_bytes or file.lost:  # there is nothing in it to merge
             settle()
             continue
         if run and not _together([*run, file], target_bytes, max_seconds):

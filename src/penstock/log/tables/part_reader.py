@@ -17,7 +17,7 @@ from deltalake.exceptions import DeltaError
 
 from penstock.log.arrow import ROWS, schema_of
 from penstock.log.errors import TableDamaged
-from penstock.log.tables import checksums
+from penstock.log.tables import checksums, lost
 from penstock.log.tables.checksums import ChecksumMismatch, FileChecksums, RunningChecksums
 from penstock.log.tables.errors import plain
 from penstock.log.tables.part import PARTITION
@@ -44,6 +44,11 @@ class TableFile(NamedTuple):
     def checksummed(self) -> bool:
         return self.path.endswith(checksums.SUFFIX)
 
+    @property
+    def lost(self) -> bool:
+        """Whether it stands for records that a repair found nowhere."""
+        return lost.is_marker(self.path)
+
 
 class RowGroup(NamedTuple):
     number: int
@@ -64,6 +69,8 @@ class PartReader:
         self._store = store
         self._verify = verify
         self._sums: FileChecksums | None = None
+        if file.lost:
+            raise self.damaged(file.first, file.end, lost.REASON)
         with self._telling_damage(file.first, file.end):
             self._parquet = store.open(file.path, file.bytes)
         with self._telling_damage(file.first, file.end):
@@ -127,6 +134,18 @@ class PartReader:
         wanted = [name for name in checksums.COLUMNS if name in columns]
         found = self._checked(group, wanted) if wanted else [None] * -(-group.rows // ROWS)
         return self._complete(group, schema, found)
+
+    def records(self, offset: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The records from `offset` up to `end`, as far as the file has them, whatever row groups they are in."""
+        for group in self.groups:
+            if group.end <= offset or group.first >= end:
+                continue
+            first = group.first
+            for batch in self.batches(group, columns):
+                low, high = max(offset, first), min(end, first + len(batch))
+                if low < high:
+                    yield batch.slice(low - first, high - low)
+                first += len(batch)
 
     def _unchecked(self, group: RowGroup, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         stored = [name for name in schema.names if name != PARTITION] or ["offset"]

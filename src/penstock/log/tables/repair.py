@@ -1,34 +1,44 @@
 """Repairs a table: what is damaged is built again from the journal, as far as segments still have it, and the table's
 log from the files themselves. Everything that is replaced is copied first, to `_replaced` in the table.
 
-Only for a log that no broker has open. What cannot be built again stays as it is, and is said: reading it fails as
-before, and no offset ever goes without a word.
+Only for the one process that changes the table: the worker of a running broker, or a command that holds the data
+directory. A damaged file is taken apart: records that the journal has come from there, sound row groups stay, and what
+is still missing comes from files that no version needs any more, such as one that was put back from a copy. What none
+of them has is said, and stays an error for whoever reads it: a marker (`lost.py`) stands in its place. A file of which
+nothing can be built again is left as it is.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from enum import Enum, auto
+from itertools import groupby
+from typing import Final, NamedTuple
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.log.arrow import record_batches
 from penstock.log.engine import partition_id
 from penstock.log.errors import LogError, TableDamaged, TableUnreadable
+from penstock.log.tables import lost
 from penstock.log.tables.checksums import SUFFIX, decode
-from penstock.log.tables.commit import check_committed, commit, open_to_change, read_back
+from penstock.log.tables.commit import check_committed, commit, open_to_change, read_back, table_file
+from penstock.log.tables.damage import Damage
 from penstock.log.tables.errors import not_written
 from penstock.log.tables.location import TableRef
 from penstock.log.tables.part import FILE_COLUMNS, Part, PartWriter
 from penstock.log.tables.part_reader import FAILURES, PartReader, RowGroup, TableFile
 from penstock.log.tables.store import LOG, Store
 from penstock.log.tables.table import Table
-from penstock.log.tables.verify import Damage, Outcome, Progress, verify
+from penstock.log.tables.verify import Outcome, Progress, verify
 from penstock.log.tailer import Tailer
+
+NOWHERE: Final = "neither the journal nor any file has these records; reading them stays an error"
 
 _DATA_FILE: Final = re.compile(r"partition=(\d+)/(\d{20})-[^/]*\.parquet")
 
@@ -78,6 +88,55 @@ def _log_damaged(outcome: Outcome, starts: Mapping[int, int], table_ends: Mappin
     return bool(outcome.unreadable) or missing or any(damage.file.startswith(LOG) for damage in outcome.damage)
 
 
+class Source(Enum):
+    """The origin of records."""
+
+    JOURNAL = auto()
+    FILE = auto()
+    NOWHERE = auto()
+
+
+class Piece(NamedTuple):
+    """Some records of a damaged file."""
+
+    first: int
+    end: int
+    source: Source
+    file: TableFile | None = None  # that has them, if a file has
+
+
+def _joined(pieces: Sequence[Piece]) -> list[Piece]:
+    """Neighbours of the same origin as one."""
+    found: list[Piece] = []
+    for piece in pieces:
+        if found and (found[-1].source, found[-1].file) == (piece.source, piece.file):
+            found[-1] = found[-1]._replace(end=piece.end)
+        else:
+            found.append(piece)
+    return found
+
+
+def _overlap(damage: Sequence[Damage], pieces: Sequence[Piece]) -> list[Damage]:
+    """The damaged records that come from elsewhere than the damaged file."""
+    return [
+        msgspec.structs.replace(found, first=max(found.first, piece.first), end=min(found.end, piece.end))
+        for found in damage
+        for piece in pieces
+        if piece.source is not Source.NOWHERE
+        and (piece.file is None or piece.file.path != found.file)
+        and max(found.first, piece.first) < min(found.end, piece.end)
+    ]
+
+
+def _readable(part: PartReader, group: RowGroup) -> bool:
+    try:
+        for _ in part.batches(group, FILE_COLUMNS):
+            pass
+    except TableDamaged:
+        return False
+    return True
+
+
 class _Repair:
     def __init__(self, ref: TableRef, tailer: Tailer, keep: str) -> None:
         self.report = Report()
@@ -85,6 +144,7 @@ class _Repair:
         self._store = Store(ref)
         self._tailer = tailer
         self._keep = keep
+        self._unused: list[TableFile] | None = None
 
     # -- files
 
@@ -113,76 +173,124 @@ class _Repair:
         table = Table.open(self._ref)
         files = [] if table is None else [file for number in table.partitions() for file in table.extents(number)]
         for file in files:
-            if not file.checksummed and not self._lost(file):
-                self._replace(file)
+            if file.checksummed:
+                continue
+            pieces = self._pieces(file)
+            if all(piece.source is not Source.NOWHERE for piece in pieces):
+                self._replace(file, pieces)  # the file itself stays for a while: somebody may be reading it
                 self.report.rewritten += 1
 
     def _rebuild(self, file: TableFile, damage: list[Damage]) -> None:
-        if lost := self._lost(file):
-            self.report.lost += lost
+        pieces = self._pieces(file)
+        missing = [piece for piece in pieces if piece.source is Source.NOWHERE]
+        self.report.lost += [Damage(file.path, NOWHERE, file.partition, piece.first, piece.end) for piece in missing]
+        found = damage if not missing else _overlap(damage, pieces)
+        if not found:
             return
-        self._store.keep_copy(file.path, self._keep)
-        self._replace(file)
-        self.report.rebuilt += damage
+        with contextlib.suppress(FileNotFoundError):
+            self._store.keep_copy(file.path, self._keep)
+        self._replace(file, pieces)
+        self._store.remove([file.path])  # readers of an older version find its records in this one
+        self.report.rebuilt += found
 
-    def _replace(self, file: TableFile) -> None:
-        part = self._written(file)
+    def _replace(self, file: TableFile, pieces: Sequence[Piece]) -> None:
+        parts = self._written(file, pieces)
         table = open_to_change(self._ref)
         assert table is not None
-        commit(self._ref, table, [part], [file.path], same_records=True)
+        commit(self._ref, table, parts, [file.path], same_records=True)
         check_committed(self._ref, {file.partition: file.end})
-        self._store.remove([file.path])  # readers of an older version find its records in this one
 
-    def _sources(self, file: TableFile) -> list[tuple[RowGroup, bool | None]]:
-        """The row groups of a file, and where each is to come from: the journal (True), the file (False), nowhere."""
+    def _pieces(self, file: TableFile) -> list[Piece]:
+        """The offsets of a file in order, and where the records of each piece are to come from."""
         try:
             with PartReader(self._store, file) as part:
-                return [(group, self._source(part, group)) for group in part.groups]
-        except TableDamaged:
-            whole = RowGroup(0, file.first, file.end - file.first)
-            return [(whole, True if self._journal_has(file.partition, file.first, file.end) else None)]
+                found = [piece for group in part.groups for piece in self._of_group(part, group)]
+        except (TableDamaged, FileNotFoundError):
+            found = self._of_damaged(file.partition, file.first, file.end)
+        return _joined(found)
 
-    def _source(self, part: PartReader, group: RowGroup) -> bool | None:
+    def _of_group(self, part: PartReader, group: RowGroup) -> list[Piece]:
         if self._journal_has(part.file.partition, group.first, group.end):
-            return True
-        try:
-            for _ in part.batches(group, FILE_COLUMNS):
-                pass
-        except TableDamaged:
-            return None
-        return False
+            return [Piece(group.first, group.end, Source.JOURNAL)]
+        if _readable(part, group):
+            return [Piece(group.first, group.end, Source.FILE, part.file)]
+        return self._of_damaged(part.file.partition, group.first, group.end)
 
-    def _lost(self, file: TableFile) -> list[Damage]:
-        reason = "neither the journal nor the file has these records; the file stays as it is"
+    def _of_damaged(self, partition: int, first: int, end: int) -> list[Piece]:
+        held = self._tailer.extent(partition_id(self._ref.topic, partition)) or (end, end)
+        low, high = (min(max(at, first), end) for at in held)
         return [
-            Damage(file.path, reason, file.partition, group.first, group.end)
-            for group, from_journal in self._sources(file)
-            if from_journal is None
+            *self._of_spares(partition, first, low),
+            *([Piece(low, high, Source.JOURNAL)] if low < high else []),
+            *self._of_spares(partition, high, end),
         ]
 
-    def _written(self, file: TableFile) -> Part:
-        writer = PartWriter(self._store, file.partition, file.first)
+    def _of_spares(self, partition: int, first: int, end: int) -> list[Piece]:
+        found, at = [], first
+        while at < end:
+            spares = [file for file in self._spares() if file.partition == partition and file.end > at]
+            here = max((file for file in spares if file.first <= at), key=lambda file: file.end, default=None)
+            to = min(end, here.end if here else min((file.first for file in spares), default=end))
+            found.append(Piece(at, to, Source.FILE if here else Source.NOWHERE, here))
+            at = to
+        return found
+
+    def _spares(self) -> list[TableFile]:
+        """Sound files that the table has no more: compaction has replaced them, or somebody has put them back."""
+        if self._unused is None:
+            table = Table.open(self._ref)
+            used = {file.path for number in table.partitions() for file in table.extents(number)} if table else set()
+            paths = [path for path, _ in self._store.data_files() if path not in used and path.endswith(SUFFIX)]
+            parts = [part for path in paths if (part := described(self._store, path)) is not None]
+            self._unused = [file for part in parts if self._sound(file := table_file(part))]
+        return self._unused
+
+    def _sound(self, file: TableFile) -> bool:
         try:
-            sources = self._sources(file)
-            if all(from_journal for _, from_journal in sources):
-                self._add_journal(writer, file.partition, file.first, file.end)
-            else:
-                with PartReader(self._store, file) as part:
-                    for group, from_journal in sources:
-                        if from_journal:
-                            self._add_journal(writer, file.partition, group.first, group.end)
-                        else:
-                            for batch in part.batches(group, FILE_COLUMNS):
-                                writer.add(batch)
-            made = writer.finish()
+            with PartReader(self._store, file) as part:
+                return all(_readable(part, group) for group in part.groups)
+        except (TableDamaged, FileNotFoundError):
+            return False
+
+    def _written(self, file: TableFile, pieces: Sequence[Piece]) -> list[Part]:
+        """Files with these records: one for each run of them that are known, and markers between them."""
+        made: list[Part] = []
+        try:
+            for known, run in groupby(pieces, lambda piece: piece.source is not Source.NOWHERE):
+                together = tuple(run)
+                if known:
+                    made.append(self._part(file.partition, together))
+                else:
+                    made += (self._marker(file, piece) for piece in together)
+            read_back(self._store, [part for part in made if not lost.is_marker(part.path)])
+        except BaseException:
+            self._store.remove(part.path for part in made)
+            raise
+        return made
+
+    def _marker(self, file: TableFile, piece: Piece) -> Part:
+        times = file.min_timestamp, file.max_timestamp
+        place = self._ref.topic, file.partition, piece.first, piece.end
+        return _of_marker(self._store, lost.write(self._store, lost.LostSpan(*place, *times)))
+
+    def _part(self, partition: int, pieces: Sequence[Piece]) -> Part:
+        writer = PartWriter(self._store, partition, pieces[0].first)
+        try:
+            for piece in pieces:
+                if piece.source is Source.JOURNAL:
+                    self._add_journal(writer, partition, piece.first, piece.end)
+                else:
+                    assert piece.file is not None
+                    with PartReader(self._store, piece.file) as part:
+                        for batch in part.records(piece.first, piece.end, FILE_COLUMNS):
+                            writer.add(batch)
+            return writer.finish()
         except BaseException:
             writer.abandon()
             raise
-        read_back(self._store, [made])
-        return made
 
     def _add_journal(self, writer: PartWriter, partition: int, first: int, end: int) -> None:
-        slices = self._tailer.slices(partition_id(self._ref.topic, partition), first, end)
+        slices = self._tailer.slices(partition_id(self._ref.topic, partition), first, end, groups=True)
         for batch in record_batches(slices, self._ref.name, FILE_COLUMNS):
             writer.add(batch)
 
@@ -221,7 +329,7 @@ class _Repair:
         while at < end:
             here = [part for part in parts if (part.first <= at < part.end if not found else part.first == at)]
             if here:
-                found.append(max(here, key=lambda part: part.end))
+                found.append(max(here, key=lambda part: (not lost.is_marker(part.path), part.end)))
             else:
                 behind = min((part.first for part in parts if part.first > at), default=end)
                 found.append(self._from_journal(number, at, min(behind, end)))
@@ -234,14 +342,7 @@ class _Repair:
                 f"the log of the table of topic {self._ref.name!r} at {self._ref.url} cannot be made again: neither a "
                 f"file nor the journal has offsets {first} to {end - 1} of partition {number}. Nothing was changed"
             )
-        file = TableFile("", number, first, end, end - first, 0, 0, 0)
-        writer = PartWriter(self._store, number, first)
-        try:
-            self._add_journal(writer, number, file.first, file.end)
-            made = writer.finish()
-        except BaseException:
-            writer.abandon()
-            raise
+        made = self._part(number, [Piece(first, end, Source.JOURNAL)])
         read_back(self._store, [made])
         return made
 
@@ -253,6 +354,8 @@ def described(store: Store, path: str) -> Part | None:
         return None
     partition, first, size = int(named[1]), int(named[2]), store.size(path)
     try:
+        if lost.is_marker(path):
+            return _of_marker(store, path)
         with store.open(path, size) as parquet:
             if path.endswith(SUFFIX):
                 sums = decode(parquet.metadata.metadata)
@@ -267,3 +370,10 @@ def described(store: Store, path: str) -> Part | None:
     stamps = pc.min_max(rows.column("timestamp").cast(pa.int64()))
     lasting = rows.column("expires").null_count
     return Part(path, partition, first, first + len(rows), size, stamps["min"].as_py(), stamps["max"].as_py(), lasting)
+
+
+def _of_marker(store: Store, path: str) -> Part:
+    """Raises ChecksumMismatch, OSError."""
+    span = lost.read(store, path)
+    times = span.min_timestamp, span.max_timestamp
+    return Part(path, span.partition, span.first, span.end, store.size(path), *times, lasting=0)

@@ -175,15 +175,7 @@ class Table:
 
     def _records(self, file: TableFile, offset: int, end: int, columns: list[str]) -> Iterator[pa.RecordBatch]:
         with PartReader(self.store, file, verify=self.verify) as part:
-            for group in part.groups:
-                if group.end <= offset or group.first >= end:
-                    continue
-                first = group.first
-                for batch in part.batches(group, columns):
-                    low, high = max(offset, first), min(end, first + len(batch))
-                    if low < high:
-                        yield batch.slice(low - first, high - low)
-                    first += len(batch)
+            yield from part.records(offset, end, columns)
 
     def offset_at(self, partition: int, timestamp: int, start: int) -> int | None:
         """The first offset from `start` on whose record is not older than `timestamp` (µs)."""

@@ -9,14 +9,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.log.arrow import STORED, record_batches
+from penstock.log.arrow import OWN_POSITION, STORED, record_batches
 from penstock.log.engine import partition_id
 from penstock.log.errors import OffsetOutOfRange, TableDamaged, TableUnreadable
 from penstock.log.tables import sidecar
+from penstock.log.tables.damage import Damage
 from penstock.log.tables.errors import plain
 from penstock.log.tables.location import TableRef
 from penstock.log.tables.part_reader import PartReader, TableFile
@@ -31,22 +33,6 @@ class Difference(NamedTuple):
     partition: int
     offset: int
     reason: str
-
-
-class Damage(NamedTuple):
-    """Something that is not as it was written. What is in the table's log, or belongs to no version any more, has no
-    offsets."""
-
-    file: str  # relative to the table
-    reason: str
-    partition: int | None = None
-    first: int = 0
-    end: int = 0
-
-    def __str__(self) -> str:
-        if self.partition is None:
-            return f"{self.file}: {self.reason}"
-        return f"partition {self.partition}, offsets {self.first} to {self.end - 1}, {self.file}: {self.reason}"
 
 
 @dataclass(slots=True)
@@ -166,7 +152,7 @@ def _check_bytes(outcome: Outcome, store: Store, where: Damage) -> None:
         found = store.damaged_bytes(where.file)
         if found is not None:
             reason = f"bytes {found.start} to {found.end - 1} are not what was written"
-            outcome.damage.append(where._replace(reason=reason))
+            outcome.damage.append(msgspec.structs.replace(where, reason=reason))
 
 
 def _check_records(
@@ -182,7 +168,8 @@ def _check_records(
             _check_file(outcome, table, file, log, progress)
         except FileNotFoundError:
             if not _compacted(table, file):
-                outcome.differ(number, file.first, f"{file.path} is gone, and no newer version has its records")
+                reason = "it is gone, and no newer version has its records"
+                outcome.damage.append(Damage(file.path, reason, number, file.first, file.end))
             continue
         except OSError as error:
             outcome.differ(number, file.first, f"{file.path} cannot be read: {plain(error)}")
@@ -261,11 +248,11 @@ class _Journal:
         self._rest: pa.RecordBatch | None = None
         if self._at < self._end:
             try:
-                slices = tailer.slices(partition, self._at, self._end)
+                slices = tailer.slices(partition, self._at, self._end, groups=True)
             except OffsetOutOfRange:  # the files have been removed since
                 self._end = self._at
             else:
-                self._batches = record_batches(slices, ref.name, STORED.names)
+                self._batches = record_batches(slices, ref.name, [*STORED.names, OWN_POSITION])
 
     def compare(self, outcome: Outcome, batch: pa.RecordBatch, at: int) -> None:
         """`batch` is what the table has from offset `at` on."""
@@ -276,6 +263,7 @@ class _Journal:
             first = self._at
             ours = self._take(end)
             theirs = batch.slice(first - at, len(ours))
+            ours = _as_earlier_versions(ours, theirs)
             if not ours.equals(theirs):
                 _name_differences(outcome, self._number, first, ours, theirs)
             outcome.compared += len(ours)
@@ -288,6 +276,16 @@ class _Journal:
         self._rest = self._rest.slice(len(found)) if len(found) < len(self._rest) else None
         self._at += len(found)
         return found
+
+
+def _as_earlier_versions(log: pa.RecordBatch, table: pa.RecordBatch) -> pa.RecordBatch:
+    """The log's records, with their own positions where the table has those: earlier versions wrote them."""
+    own, written = log.column(OWN_POSITION), table.column("position")
+    log = log.select(STORED.names)
+    if log.column("position").equals(written):
+        return log
+    positions = pc.if_else(pc.fill_null(pc.equal(own, written), False), own, log.column("position"))
+    return log.set_column(log.schema.get_field_index("position"), STORED.field("position"), positions)
 
 
 def _name_differences(outcome: Outcome, number: int, at: int, log: pa.RecordBatch, table: pa.RecordBatch) -> None:

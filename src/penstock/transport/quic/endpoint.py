@@ -159,8 +159,8 @@ class QuicEndpoint:
 
     def _readable(self) -> None:
         if self._turns is not None and self._turns.exhausted:
+            self._pause_reading()  # first: a continuation that comes at once reads again
             self._plan_continuation()
-            self._pause_reading()
             return
         datagrams, error = self._udp.receive()
         if error is not None:
@@ -203,8 +203,8 @@ class QuicEndpoint:
             if connection.inbox:
                 fed[connection] = address  # behind the others
         if arrived or fed:
-            self._plan_continuation()
             self._pause_reading()
+            self._plan_continuation()
         else:
             self._resume_reading()
 

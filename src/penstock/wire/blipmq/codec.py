@@ -104,14 +104,30 @@ def collect_publishes(frames: Sequence[Frame], start: int, prefix: bytes) -> tup
     return ids, values
 
 
+NAMED: Final = 0x80
+"""Added to the QoS of a SUBSCRIBE to a queue with a name."""
+_TERMS: Final = struct.Struct(">IHH")  # lease in ms, attempts, length of the name
+
+
 def decode_subscribe(payload: bytes) -> tuple[bytes, int] | None:
-    """The topic, which may not be UTF-8, and the QoS. What follows them is ignored, as the original does."""
+    """The topic, which may not be UTF-8, and the QoS. What follows them is ignored, as the original does, unless the
+    QoS says that the queue is `NAMED`."""
     if len(payload) < 3:
         return None
     end = 2 + int.from_bytes(payload[:2], "big")
     if end >= len(payload):
         return None
     return payload[2:end], payload[end]
+
+
+def decode_queue_terms(payload: bytes) -> tuple[int, int, bytes] | None:
+    """Of a SUBSCRIBE to a `NAMED` queue: lease in ms, attempts, and the name, which may not be UTF-8."""
+    start = 3 + int.from_bytes(payload[:2], "big")
+    if len(payload) < start + _TERMS.size:
+        return None
+    lease, attempts, size = _TERMS.unpack_from(payload, start)
+    name = payload[start + _TERMS.size :]
+    return (lease, attempts, name) if len(name) == size else None
 
 
 def decode_subscription_id(payload: bytes) -> int | None:
@@ -251,6 +267,17 @@ def encode_publishes(ids: Iterable[int], prefix: bytes, values: Sequence[bytes])
 
 def encode_subscribe(correlation: int, topic: bytes, qos: int) -> bytes:
     return encode_frame(SUBSCRIBE, correlation, _U16.pack(len(topic)) + topic + bytes((qos,)))
+
+
+def encode_named_subscribe(
+    correlation: int, topic: bytes, qos: int, name: bytes, lease_ms: int, attempts: int
+) -> bytes:
+    plain = _U16.pack(len(topic)) + topic + bytes((qos | NAMED,))
+    return encode_frame(SUBSCRIBE, correlation, plain + _TERMS.pack(lease_ms, attempts, len(name)) + name)
+
+
+def encode_client_nack(tag: int, subscription: int) -> bytes:
+    return _ACK.pack(17, NACK, tag, subscription)
 
 
 def encode_client_ack(tag: int, subscription: int) -> bytes:

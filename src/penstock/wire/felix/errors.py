@@ -1,5 +1,5 @@
-"""Error texts that both sides know, and the codes of errors, with what a client may do about each. A client gets codes
-only if it said that it reads them; the text comes always."""
+"""The error about a payload that cannot be read, error texts that both sides know, and the codes of errors, with what a
+client may do about each. A client gets codes only if it said that it reads them; the text comes always."""
 
 from __future__ import annotations
 
@@ -9,6 +9,20 @@ from typing import Final, NamedTuple
 OUTCOME_UNKNOWN: Final = "outcome unknown: the disk failed during the write, which may be stored, or not"
 """The text of a reply that does not know what became of the request: it must not be sent again, unless twice is as good
 as once."""
+
+
+class Malformed(Exception):
+    """A payload that is not as its frame has it. The text is for the peer, who awaits an answer to `request_id`.
+    `publication`: it was one, and `awaited` tells whether it wants an acknowledgement."""
+
+    def __init__(
+        self, text: str, request_id: int | str | None = None, *, publication: bool = False, awaited: bool = True
+    ) -> None:
+        super().__init__(text)
+        self.text = text
+        self.request_id = request_id
+        self.publication = publication
+        self.awaited = awaited
 
 
 class ErrorCode(enum.IntEnum):

@@ -16,8 +16,9 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 import msgspec
 from msgspec import Meta, Struct, field
 
-from penstock.wire.felix.codec.binary import MAX_PAYLOADS, Malformed
+from penstock.wire.felix.codec.binary import MAX_PAYLOADS
 from penstock.wire.felix.codec.strict_json import Bulk, bulk, flaw
+from penstock.wire.felix.errors import Malformed
 from penstock.wire.felix.frames import frame
 from penstock.wire.felix.routing import MAX_KEY
 

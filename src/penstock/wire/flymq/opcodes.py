@@ -1,8 +1,8 @@
 """The numbers of FlyMQ: the header's constants and the operation codes. What they mean is said elsewhere.
 
 Most codes are of the protocol's document. `CLUSTER_METADATA`, `AUDIT_QUERY` and `AUDIT_EXPORT` came into the original
-later; `PRODUCE_BATCH`, `SET_COMPATIBILITY`, `ROLE_SET` and `ROLE_DELETE` are Penstock's own, in numbers that the
-original leaves free.
+later; `PRODUCE_BATCH`, `PRODUCE_RECORDS`, `FETCH_RECORDS`, `SET_COMPATIBILITY`, `ROLE_SET` and `ROLE_DELETE` are
+Penstock's own, in numbers that the original leaves free.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ class Op(enum.IntEnum):
     CONSUME_ZERO_COPY = 0x0A
     FETCH_BINARY = 0x0B
     PRODUCE_BATCH = 0x0C
+    PRODUCE_RECORDS = 0x0D
+    FETCH_RECORDS = 0x0E
 
     REGISTER_SCHEMA = 0x10
     GET_SCHEMA = 0x11

@@ -49,7 +49,8 @@ class Framer(framing.Framer[bytes, FrameError]):
             payloads.append(data[start + HEADER_SIZE : end])
             start = end
         self._needed = needed
-        self._buffer += data[start:]
+        if start < size:
+            self._buffer += data[start:]
         return payloads
 
 

@@ -27,8 +27,8 @@ def main(descriptor: str) -> None:
     client = RpcClient.inherited(descriptor)
     settings = fetch_settings(client, SqlSettings)
     configure_logging(settings.log_level, settings.log_format)
-    with contextlib.suppress(OSError):
-        os.nice(NICE)
+    if not settings.first:
+        give_way()
     prefer_as_oom_victim()
     without_pandas()
 
@@ -40,13 +40,22 @@ def main(descriptor: str) -> None:
 
     reader = Reader(Tailer(OsFiles(settings.data_dir)), on_damage=damage_reporter(client))
     executor = StatementExecutor(client, settings, reader)
+    if settings.first:
+        import penstock.log.tables.table
     limit_memory(settings.memory_bytes + settings.overhead_bytes)
+    if settings.first:
+        give_way()
     threading.Thread(target=executor.serve, name="sql", daemon=True).start()
     report_ready(client)
     import penstock.log.tables.table  # noqa: F401 - now that statements are carried out: none need wait for it
 
     while True:
         executor.stop(client.call("sql.stopped", Empty(), Stopped).numbers)
+
+
+def give_way() -> None:
+    with contextlib.suppress(OSError):
+        os.nice(NICE)
 
 
 def limit_memory(more: int) -> None:

@@ -28,6 +28,7 @@ class SqlSettings(msgspec.Struct, frozen=True):
     threads: int  # statements at the same time, each in a process of its own
     overhead_bytes: int = 256 << 20  # of memory that a process may take besides `memory_bytes`
     log_format: LogFormat = "auto"
+    first: bool = False  # nobody is served until it is ready, or somebody waits for it: it starts as fast as it can
 
 
 class Statement(msgspec.Struct, array_like=True):

@@ -1,8 +1,8 @@
 """The SQL processes, as the broker sees them: one statement in each at a time, so that what one takes of memory and
 time is its own, and who is to blame for the end of a process is always known.
 
-The first is started with the first client or the first statement. While a statement is carried out, one more is kept
-ready, up to the limit; what nobody has needed for a while is ended.
+The first is started with the first client or the first statement, or before the doors open. While a statement is
+carried out, one more is kept ready, up to the limit; what nobody has needed for a while is ended.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import logging
 import os
 from collections.abc import Sequence
 from typing import Final, TypeAlias
+
+import msgspec
 
 from penstock.broker.broker import Broker
 from penstock.broker.queries.queries import Queries
@@ -25,6 +27,7 @@ from penstock.workers.table_damage import damage_handlers
 logger = logging.getLogger(__name__)
 
 WATCH_SECONDS: Final = 0.25
+START_SECONDS: Final = 30.0  # that the broker's start waits for the first process
 IDLE_SECONDS: Final = 60.0  # after which a process that nobody needs is ended, except the first
 OVERHEAD_BYTES: Final = 512 << 20  # of memory beside what a statement may take: libraries, indexes, results
 
@@ -95,7 +98,7 @@ class SqlWorker:
         self._watch: asyncio.Task[None] | None = None
         self._stopping: set[asyncio.Task[None]] = set()
         self.processes: list[SqlProcess] = []
-        self._add()
+        self._add(first=True)
         broker.queries.on_waiting = self._start
         broker.queries.capability.on_stopped = self._stop_statements
 
@@ -106,6 +109,11 @@ class SqlWorker:
         self._keep_ready(0)
         for one in self.processes:
             one.handlers.arrived()
+
+    async def ready(self) -> bool:
+        """Wait until the first process, if it is started at all, can carry out statements; False if that takes too
+        long."""
+        return self._watch is None or await self.processes[0].process.ready(START_SECONDS)
 
     def _stop_statements(self) -> None:
         for one in self.processes:
@@ -118,8 +126,9 @@ class SqlWorker:
             if len(self.processes) < self._settings.threads:
                 self._add().process.start()
 
-    def _add(self) -> SqlProcess:
-        one = SqlProcess(self._broker, self._settings, self.processes)
+    def _add(self, *, first: bool = False) -> SqlProcess:
+        settings = msgspec.structs.replace(self._settings, first=first)
+        one = SqlProcess(self._broker, settings, self.processes)
         self.processes.append(one)
         return one
 

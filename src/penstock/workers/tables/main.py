@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from penstock.broker.tables.table import BuildJob, CareJob, JobDone, RemoveJob, TableOutcome, TableShare
+from penstock.broker.tables.table import BuildJob, CareJob, Job, JobDone, RemoveJob, RepairJob, TableOutcome, TableShare
 from penstock.log.errors import LogError
 from penstock.log.files import Files, OsFiles
 from penstock.log.recovery import read_closed
@@ -22,7 +22,7 @@ from penstock.structured_logging import configure_logging
 from penstock.workers.import_guard import without_pandas
 from penstock.workers.rpc import RemoteError, RpcClient
 from penstock.workers.supervisor import Empty, fetch_settings, report_ready
-from penstock.workers.tables.rpc_messages import NextJob, TableSettings
+from penstock.workers.tables.rpc_messages import NextJob, RepairProgress, TableSettings
 
 if TYPE_CHECKING:
     from penstock.log.tables.build import PartitionSpan
@@ -40,7 +40,7 @@ def main(descriptor: str) -> None:
     os.umask(0o077)  # deltalake writes the tables' logs, and leaves to the umask who may read them
     keep_private(settings.root, settings.data_dir)
     report_ready(client)
-    runner = JobRunner(OsFiles(settings.data_dir))
+    runner = JobRunner(OsFiles(settings.data_dir), lambda message: client.call("tables.progress", message, Empty))
     while True:
         job = client.call("tables.next", Empty(), NextJob).job
         outcomes = runner.do(job)
@@ -101,11 +101,14 @@ class Throttle:
 class JobRunner:
     """Does one job after the other. Errors are outcomes: the broker decides when to try again."""
 
-    def __init__(self, files: Files) -> None:
+    PROGRESS_SECONDS: Final = 0.2  # between two reports of how far a repair has come
+
+    def __init__(self, files: Files, report: Callable[[RepairProgress], object] = lambda _: None) -> None:
         self._files = files
+        self._report = report
         self._known: set[int] = set()  # topics whose tables were seen to be of this log
 
-    def do(self, job: BuildJob | CareJob | RemoveJob) -> list[TableOutcome]:
+    def do(self, job: Job) -> list[TableOutcome]:
         match job:
             case BuildJob():
                 return self._build(job)
@@ -116,6 +119,34 @@ class JobRunner:
                 return [outcome]
             case RemoveJob():
                 return [_outcome(job.ref.topic, partial(remove, job))]
+            case RepairJob():
+                return [self._repair(job)]
+
+    def _repair(self, job: RepairJob) -> TableOutcome:
+        from penstock.log.tailer import Tailer
+        from penstock.workers.tables.repair import repair_table
+
+        throttle, next_report = Throttle(), 0.0
+
+        def progress(checked: int, total: int) -> None:
+            nonlocal next_report
+            throttle()
+            if (now := time.monotonic()) >= next_report:
+                next_report = now + self.PROGRESS_SECONDS
+                self._report(RepairProgress(job.id, checked, total))
+
+        report = None
+
+        def work() -> dict[int, int]:
+            nonlocal report
+            tailer = Tailer(self._files)  # keeps its files open: those that the broker deletes meanwhile can be read
+            tailer.refresh()
+            report = repair_table(job, tailer, progress)
+            return {}
+
+        outcome = _outcome(job.ref.topic, work)
+        outcome.report = report
+        return outcome
 
     def _build(self, job: BuildJob) -> list[TableOutcome]:
         try:
@@ -150,7 +181,7 @@ def check_history(share: TableShare, segment: Segment, spans: Mapping[int, Parti
     may have gone on from an earlier offset, and its records would be other ones. Raises LogError."""
     from penstock.log.engine import partition_id
     from penstock.log.tables.table import Table
-    from penstock.log.tailer import file_slices
+    from penstock.log.tailer import closed_group_end, file_slices
 
     table = Table.open(share.ref)
     ends = {} if table is None else table.ends()
@@ -158,11 +189,12 @@ def check_history(share: TableShare, segment: Segment, spans: Mapping[int, Parti
         last = min(ends.get(number, 0), span.end) - 1
         if table is None or last < span.first:
             continue
-        (ours,) = file_slices(segment, partition_id(share.ref.topic, number), last, last + 1)
+        (ours,) = file_slices(segment, partition_id(share.ref.topic, number), last, last + 1, closed_group_end)
         columns = ("position", "timestamp")
         rows = [row for batch in table.read(number, last, last + 1, columns) for row in batch.to_pylist()]
         stamps = [int(row["timestamp"].timestamp() * 1_000_000 + 0.5) for row in rows]
-        if [row["position"] for row in rows] != [ours.position] or abs(stamps[0] - ours.timestamps()[0]) > 1:
+        known = (ours.group_end - 1, ours.position)  # earlier versions wrote the latter
+        if [row["position"] in known for row in rows] != [True] or abs(stamps[0] - ours.timestamps()[0]) > 1:
             raise LogError(
                 f"the table of topic {share.ref.name!r} at {share.ref.url} has another record at offset {last} of "
                 f"partition {number} than the log. If the log was repaired, move the table away and let the topic "

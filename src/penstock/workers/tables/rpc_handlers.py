@@ -10,7 +10,7 @@ from penstock.broker.runtime.executor import Deferred
 from penstock.broker.tables.table import JobDone
 from penstock.workers.rpc import Handler, committed, finished, typed
 from penstock.workers.supervisor import Empty
-from penstock.workers.tables.rpc_messages import NextJob
+from penstock.workers.tables.rpc_messages import NextJob, RepairProgress
 
 POLL_SECONDS = 0.5  # between two looks for a job
 
@@ -22,7 +22,11 @@ class TableHandlers:
         self._now = now
 
     def handlers(self) -> dict[str, Handler]:
-        return {"tables.next": typed(Empty, self.next), "tables.done": typed(JobDone, self.done)}
+        return {
+            "tables.next": typed(Empty, self.next),
+            "tables.progress": typed(RepairProgress, self.progress),
+            "tables.done": typed(JobDone, self.done),
+        }
 
     async def next(self, _: Empty) -> NextJob:
         """Answers when there is something to do."""
@@ -39,6 +43,10 @@ class TableHandlers:
         """Safe jobs: records that one removes, or leaves out of a table because they lie below the log start, must not
         be wanted again after a loss of power."""
         return await finished(Deferred(self._broker.tables.safe, bool), self._broker.executor)
+
+    async def progress(self, message: RepairProgress) -> Empty:
+        self._broker.tables.repair_progress(message.job, message.checked, message.total)
+        return Empty()
 
     async def done(self, done: JobDone) -> Empty:
         await committed(self._broker.tables.done(done))

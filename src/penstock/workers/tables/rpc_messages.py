@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from penstock.broker.tables.table import BuildJob, CareJob, RemoveJob
+from penstock.broker.tables.table import BuildJob, CareJob, RemoveJob, RepairJob
 from penstock.structured_logging import LogFormat
 
 
@@ -20,4 +20,12 @@ class TableSettings(msgspec.Struct):
 class NextJob(msgspec.Struct):
     """The reply to `tables.next`."""
 
-    job: BuildJob | CareJob | RemoveJob
+    job: BuildJob | CareJob | RemoveJob | RepairJob
+
+
+class RepairProgress(msgspec.Struct):
+    """`tables.progress`: records that the repair has looked at, of how many, in one pass over the table."""
+
+    job: int
+    checked: int
+    total: int

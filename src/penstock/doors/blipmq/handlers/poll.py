@@ -71,7 +71,7 @@ class PollTask:
             for subscription in self._polls:
                 self._context.pushes.start(self._context.identity, subscription)
             self._polls.clear()
-        elif self._acks.keys() - self._polls.keys():
+        elif not self._acks.keys() <= self._polls.keys():
             self._acknowledge([subscription for subscription in self._acks if subscription not in self._polls])
         self.resume()
 
@@ -123,7 +123,10 @@ class PollTask:
                 self._context.paused = self
                 return
             dequeues = self._plan()
-            if not all(dequeue.ready for _, dequeue in dequeues):
+            ready = True
+            for _, dequeue in dequeues:
+                ready = ready and dequeue.ready
+            if not ready:
                 for _, dequeue in dequeues:
                     dequeue.settle = []
                 self._acknowledge(list(self._acks))
@@ -167,7 +170,9 @@ class PollTask:
             settle = self._tags(acks) if acks else ()
             try:
                 dequeue = context.broker.queues.dequeue(
-                    *(context.identity, subscription, len(indexes)),
+                    context.identity,
+                    subscription,
+                    len(indexes),
                     skip_expired=self._skip_expired,
                     settle=settle,
                     frame_bytes=codec.DELIVERED_BYTES[1],

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import repeat
 from typing import Final
 
-from penstock.broker.errors import RecordRejected, RecordTooLarge
+from penstock.broker.errors import RecordRejected, RecordTooLarge, TopicNotFound
 from penstock.broker.queues.dequeue import AT_MOST_ONCE
 from penstock.doors.blipmq.errors import EXPECTED, publish_refused
 from penstock.doors.blipmq.produce_batch import ProduceBatch, Publication
@@ -89,7 +89,7 @@ def _store(context: BlipMqContext, collected: dict[str, ProduceBatch]) -> None:
         size = sum([len(value) for batch in batches for value in batch.values])
         runs = [run for batch in batches if batch.publication.qos for run in batch.runs]
         context.replies.enqueue(b"", group, partial(_failed, context, runs), size)
-    for _, ids, nack in sorted(refused):
+    for _, ids, nack in sorted(refused) if refused else ():
         for correlation in ids:
             context.refuse(correlation, nack)
 
@@ -117,8 +117,12 @@ def _append(context: BlipMqContext, batch: ProduceBatch) -> CommitGroup:
     expires = None
     if publication.ttl != messages.NO_TTL:
         expires = [max(broker.now() + publication.ttl * 1000, 1)] * len(values)
-    broker.topics.ensure(identity, SCOPE, topic)
-    appended = broker.produce.append(identity, SCOPE, topic, PARTITION, values, None, headers, expires=expires)
+    append = broker.produce.append
+    try:
+        appended = append(identity, SCOPE, topic, PARTITION, values, None, headers, expires)
+    except TopicNotFound:
+        broker.topics.ensure(identity, SCOPE, topic)
+        appended = append(identity, SCOPE, topic, PARTITION, values, None, headers, expires)
     context.written = appended.group
     return appended.group
 

@@ -7,18 +7,20 @@ from typing import Final
 
 from penstock.broker.security.access import Permission
 from penstock.doors.blipmq.handlers import connection, poll, publish, subscribe
-from penstock.doors.handlers import Handler, reads, writes
+from penstock.doors.handlers import Handler, logs_in, reads, writes
 from penstock.wire.blipmq import frames as f
 
 HANDSHAKE: Final = writes(connection.handshake)  # also of every frame that arrives before the handshake is done
 
+LOGIN: Final = logs_in(HANDSHAKE)
+
 HANDLERS: Final[dict[int, Handler]] = {
     f.HELLO: HANDSHAKE,
-    f.AUTH: HANDSHAKE,
+    f.AUTH: LOGIN,
     f.PUBLISH: writes(publish.publish, Permission.WRITE),
     f.SUBSCRIBE: reads(subscribe.subscribe, Permission.READ),
     f.ACK: reads(poll.poll, Permission.READ),
-    f.NACK: HANDSHAKE,
+    f.NACK: reads(connection.release),
     f.PING: writes(connection.ping),
     f.PONG: HANDSHAKE,
     f.POLL: reads(poll.poll, Permission.READ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from penstock.broker.errors import PartitionNotFound, TopicNotFound
 from penstock.broker.names import Scope
-from penstock.broker.security.access import Permission
+from penstock.broker.security.access import WRITE
 from penstock.doors.felix.errors import TOO_MUCH, RequestRefused
 from penstock.doors.felix.produce_batch import ProduceBatch, Publication
 from penstock.doors.felix.request_context import FelixContext
@@ -22,15 +22,15 @@ def publish(context: FelixContext, batch: ProduceBatch) -> Reply:
     _check(batch, original=context.original)
     tenant, namespace, stream = batch.names
     scope = context.scope(tenant, namespace, len(batch.publications))
-    target = locate(context, scope, stream, Permission.WRITE)
+    target = locate(context, scope, stream, WRITE)
     if not batch.values:
-        context.broker.access.require(context.identity, Permission.WRITE, scope, target.topic)
+        context.broker.access.require(context.identity, WRITE, scope, target.topic)
         return Reply(batch.acknowledgement(context.dialect))
     append = _append_directed if batch.directed else _append
     try:
         return append(context, batch, scope, target)
     except TopicNotFound:
-        ensure_topic(context, scope, target.topic, Permission.WRITE)
+        ensure_topic(context, scope, target.topic, WRITE)
         return append(context, batch, scope, target)
 
 
@@ -48,7 +48,7 @@ def _append(context: FelixContext, batch: ProduceBatch, scope: Scope, target: St
 def _append_directed(context: FelixContext, batch: ProduceBatch, scope: Scope, target: StreamTarget) -> Reply:
     """Each publication to the partition that it names, or else to that of its key, as one entry of the log."""
     broker = context.broker
-    broker.access.require(context.identity, Permission.WRITE, scope, target.topic)
+    broker.access.require(context.identity, WRITE, scope, target.topic)
     count = broker.topics.partition_count(scope, target.topic)
     keys: list[bytes | None] = []
     partitions: list[int] = []

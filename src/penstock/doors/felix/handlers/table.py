@@ -7,11 +7,11 @@ from typing import Final
 from penstock.broker.security.access import Permission
 from penstock.doors.felix.handlers import auth, cache, publish, subscribe
 from penstock.doors.felix.produce_batch import ProduceBatch
-from penstock.doors.handlers import Handler, reads, writes
+from penstock.doors.handlers import Handler, logs_in, reads, writes
 from penstock.wire.felix import messages as m
 
 HANDLERS: Final[dict[type, Handler]] = {
-    m.Auth: reads(auth.auth),
+    m.Auth: logs_in(reads(auth.auth)),
     ProduceBatch: writes(publish.publish, Permission.WRITE),  # of `Publish`, `PublishBatch` and binary batches
     m.Subscribe: reads(subscribe.subscribe, Permission.READ),
     m.StreamShards: reads(subscribe.stream_shards, Permission.READ),

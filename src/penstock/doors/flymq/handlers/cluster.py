@@ -1,4 +1,4 @@
-"""The cluster, which is this node alone: its status is true, and joining another one is refused."""
+"""The cluster, which is this node alone: its status is true; there is none to join or to leave."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ def join(context: FlyMqContext, request: m.JoinCluster) -> Reply:
 
 
 def leave(context: FlyMqContext, _request: m.LeaveCluster) -> Reply:
-    """It is in no cluster: there is nothing to leave."""
     with context.broker.audit.attempt(context.identity, "cluster.leave", scope=SCOPE):
         context.broker.access.require(context.identity, Permission.ADMIN, SCOPE, "")
-        return Reply(m.Done(message="this node is standalone"))
+        raise InvalidArgument("this node is standalone and has no cluster to leave")
 
 
 def status(context: FlyMqContext, _request: m.GetClusterStatus) -> Reply:

@@ -25,14 +25,13 @@ def fetch(context: FlyMqContext, request: m.FetchDlq) -> Outcome:
             message = _message(context, request.topic, letter)
             room -= dlq_message_size(message)
             if room < 0:
-                break
+                return Reply(m.DlqMessages(found, letter.offset))
             found.append(message)
-        return Reply(m.DlqMessages(found))
+        return Reply(m.DlqMessages(found, page.next))
 
     wanted = min(request.max_messages, MAX_MESSAGES)
-    return OffloadedReply(
-        context.broker, context.broker.dead_letters.fetch(context.identity, SCOPE, request.topic, wanted), answer
-    )
+    read = context.broker.dead_letters.fetch(context.identity, SCOPE, request.topic, wanted, request.offset or 0)
+    return OffloadedReply(context.broker, read, answer)
 
 
 def _message(context: FlyMqContext, topic: str, letter: DeadLetter) -> m.DlqMessage:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NoReturn
 
 from penstock.broker.errors import InvalidArgument, RecordUnsendable
 from penstock.broker.fetch.fetch_waiters import FetchWaiter
@@ -14,7 +14,7 @@ from penstock.doors.fetch import READ, REPLY, WAIT, FetchTask, Step
 from penstock.doors.flymq.handlers.groups import LATEST
 from penstock.doors.flymq.request_context import SCOPE, FlyMqContext
 from penstock.doors.reply import Reply
-from penstock.log.batch import RecordSlice
+from penstock.log.batch import Headers, RecordSlice
 from penstock.log.errors import OffsetOutOfRange
 from penstock.wire.flymq import messages as m
 from penstock.wire.flymq.codec import replies
@@ -150,13 +150,17 @@ class FlyMqFetch(FetchTask):
         """Long poll: wait for the partition to grow, if the topic or the configuration says so."""
         context, request = self._context, self._request
         seconds = self.broker.fetch.max_wait(context.identity, SCOPE, request.topic)
-        wait = min(context.settings.fetch_wait if seconds is None else int(seconds * 1_000_000), MAX_WAIT)
+        wait = min(self._default_wait() if seconds is None else int(seconds * 1_000_000), MAX_WAIT)
         if not self._has_time(wait):
             return False
         self._waiter = self.broker.fetch.wait(
             context.identity, SCOPE, request.topic, request.partition, self._began + wait, self.resume
         )
         return True
+
+    def _default_wait(self) -> int:
+        """µs to wait if the topic says nothing."""
+        return self._context.settings.fetch_wait
 
     # -- the reply
 
@@ -172,7 +176,7 @@ class FlyMqFetch(FetchTask):
         except PayloadTooLarge:  # rarely so: looked at only then
             self._cut(self._fitting())
             data = self._encode()
-        self.broker.metrics.fetched(len(self._values), sum(map(len, self._values)), self.started)
+        self._count(len(self._values), sum(map(len, self._values)))
         return Reply(data)
 
     def _encode(self) -> bytes:
@@ -183,10 +187,48 @@ class FlyMqFetch(FetchTask):
     def _fitting(self) -> int:
         """The number of records that fit a frame. Raises RecordUnsendable for a first one that does not: CONSUME may
         have room for it still."""
-        fitting = replies.fitting(self._keys, self._values)
-        if not fitting:
-            size = len(self._keys[0] or b"") + len(self._values[0])
-            record = RecordUnsendable(self._offsets[0], size, replies.MAX_FETCHED)
-            self.broker.unsendable.note("flymq", self._context.peer, self._request.topic, record)
-            raise record
-        return fitting
+        return replies.fitting(self._keys, self._values) or self._unsendable(replies.MAX_FETCHED)
+
+    def _unsendable(self, limit: int) -> NoReturn:
+        size = len(self._keys[0] or b"") + len(self._values[0])
+        record = RecordUnsendable(self._offsets[0], size, limit)
+        self.broker.unsendable.note("flymq", self._context.peer, self._request.topic, record)
+        raise record
+
+
+class FlyMqRecordFetch(FlyMqFetch):
+    """One FETCH_RECORDS: times and headers too, and the client says for how long to wait."""
+
+    __slots__ = ("_headers", "_timestamps", "_wait")
+
+    def __init__(self, context: FlyMqContext, request: m.FetchRecords) -> None:
+        super().__init__(context, m.FetchBinary(request.topic, request.partition, request.offset, request.max_messages))
+        self._wait = max(request.wait_ms, 0) * 1000
+        self._timestamps: list[int] = []
+        self._headers: list[Headers] = []
+
+    def _default_wait(self) -> int:
+        return self._wait
+
+    def _collect(self, slices: list[RecordSlice]) -> None:
+        super()._collect(slices)
+        for part in slices:
+            self._timestamps += part.timestamps()
+            self._headers += part.headers()
+
+    def _cut(self, count: int) -> None:
+        super()._cut(count)
+        del self._timestamps[count:], self._headers[count:]
+
+    def _encode(self) -> bytes:
+        columns = self._offsets, self._timestamps, self._keys, self._values, self._headers
+        return replies.encode_stored(*columns, self._offset)
+
+    def _fitting(self) -> int:
+        room, fitting = replies.MAX_STORED_RECORDS, 0
+        for columns in zip(self._keys, self._values, self._headers, strict=True):
+            room -= replies.stored_size(*columns)
+            if room < 0:
+                break
+            fitting += 1
+        return fitting or self._unsendable(replies.MAX_STORED)

@@ -3,7 +3,7 @@ session."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -15,6 +15,7 @@ from penstock.broker.errors import (
     TopicNotFound,
 )
 from penstock.broker.fetch.visible_read import VisibleRead
+from penstock.broker.produce.produce_service import ProducerBatch
 from penstock.broker.produce.validation import ProducedPartitioned
 from penstock.broker.queues.dead_letter import SUFFIX
 from penstock.broker.runtime.executor import Deferred
@@ -60,17 +61,28 @@ def append(
 ) -> ProducedPartitioned:
     """Append records of one topic, which is created on first use. `keys`: None if no record has one, so that none are
     stored."""
-    broker, identity = context.broker, context.identity
+    append = partial(
+        context.broker.produce.append_partitioned, context.identity, SCOPE, topic, values, keys, partitions,
+        expires=expires, allow_dead_letters=allow_dead_letters,
+    )  # fmt: skip
+    return _on_first_use(context, topic, values, keys, partitions, append)
+
+
+def _on_first_use(
+    context: FlyMqContext,
+    topic: str,
+    values: Sequence[bytes],
+    keys: Sequence[bytes | None] | None,
+    partitions: Sequence[int],
+    append: Callable[[], ProducedPartitioned],
+) -> ProducedPartitioned:
+    """Append to a topic that is created if it is missing."""
     try:
-        return broker.produce.append_partitioned(
-            identity, SCOPE, topic, values, keys, partitions, expires=expires, allow_dead_letters=allow_dead_letters
-        )
+        return append()
     except TopicNotFound:  # rarely so: looked at only then
         check = partial(_check_first, context, topic, values, keys, partitions)
-        broker.topics.ensure(identity, SCOPE, topic, prepare=check)
-        return broker.produce.append_partitioned(
-            identity, SCOPE, topic, values, keys, partitions, expires=expires, allow_dead_letters=allow_dead_letters
-        )
+        context.broker.topics.ensure(context.identity, SCOPE, topic, prepare=check)
+        return append()
 
 
 def _check_first(
@@ -82,19 +94,40 @@ def _check_first(
 ) -> None:
     """Raise for records that would be refused anyway: no topic is created for them."""
     context.broker.validator.measure(values, keys)
-    if (highest := max(partitions)) > 0:
-        raise PartitionNotFound(topic, highest, 1)
+    for wanted in (max(partitions), min(partitions)):
+        if wanted not in (m.ANY_PARTITION, 0):
+            raise PartitionNotFound(topic, wanted, 1)
 
 
 def produce_batch(context: FlyMqContext, request: m.ProduceBatch) -> Reply:
     """All or none: a record that is refused refuses the batch. Those that a topic wants among its dead letters are
     reported at offset -1, as unsigned."""
     keys = request.keys if any(request.keys) else None
-    produced = append(context, request.topic, request.values, keys, request.partitions)
+    return _batch_reply(request.topic, append(context, request.topic, request.values, keys, request.partitions))
+
+
+def produce_records(context: FlyMqContext, request: m.ProduceRecords) -> Reply:
+    """As `produce_batch`, with headers, and once however often a producer sends it."""
+    topic, values, partitions = request.topic, request.values, request.partitions
+    keys = request.keys if any(request.keys) else None
+    headers = [tuple(texts) for texts in request.headers] if any(request.headers) else None
+    produce, where = context.broker.produce, (context.identity, SCOPE, topic)
+    context.broker.access.require(context.identity, Permission.WRITE, SCOPE, topic)
+    if headers is not None:
+        context.broker.validator.measure_headers(values, keys, headers)
+    if request.producer:
+        batch = ProducerBatch(request.producer, request.epoch, request.sequence)
+        append = partial(produce.append_once, *where, values, keys, partitions, headers, batch)
+    else:
+        append = partial(produce.append_partitioned, *where, values, keys, partitions, headers)
+    return _batch_reply(topic, _on_first_use(context, topic, values, keys, partitions, append))
+
+
+def _batch_reply(topic: str, produced: ProducedPartitioned) -> Reply:
     offsets = list(produced.offsets)
     for number in produced.dead_lettered:
         offsets[number] = 2**64 - 1
-    reply = m.ProducedBatch(request.topic, produced.timestamp // 1000, list(produced.partitions), offsets)
+    reply = m.ProducedBatch(topic, produced.timestamp // 1000, list(produced.partitions), offsets)
     return Reply(reply, produced.group)
 
 
@@ -117,7 +150,8 @@ def produce_with_ttl(context: FlyMqContext, request: m.ProduceWithTtl) -> Reply:
 def produce_delayed(context: FlyMqContext, request: m.ProduceDelayed) -> Reply:
     """The offset in the reply is the id by which the record can be cancelled while it waits."""
     broker = context.broker
-    broker.topics.ensure(context.identity, SCOPE, request.topic)
+    check = partial(_check_first, context, request.topic, [request.value], [request.key], [request.partition])
+    broker.topics.ensure(context.identity, SCOPE, request.topic, prepare=check)
     delayed, group = broker.delays.schedule(
         context.identity, SCOPE, request.topic, request.value, request.key, request.partition, request.delay_ms * 1000
     )

@@ -17,7 +17,7 @@ from penstock.doors.flymq.handlers import (
     transactions,
     users,
 )
-from penstock.doors.handlers import Handler, reads, writes
+from penstock.doors.handlers import Handler, logs_in, reads, writes
 from penstock.wire.flymq.opcodes import Op
 
 ADMIN: Final = Permission.ADMIN
@@ -42,6 +42,8 @@ HANDLERS: Final[dict[int, Handler]] = {
     Op.CONSUME_ZERO_COPY: reads(records.consume, READ),
     Op.FETCH_BINARY: reads(fetch.FlyMqFetch, READ),
     Op.PRODUCE_BATCH: writes(records.produce_batch, WRITE),
+    Op.PRODUCE_RECORDS: writes(records.produce_records, WRITE),
+    Op.FETCH_RECORDS: reads(fetch.FlyMqRecordFetch, READ),
     Op.REGISTER_SCHEMA: writes(schemas.register, ALTER),
     Op.GET_SCHEMA: reads(schemas.get, DESCRIBE),
     Op.LIST_SCHEMAS: reads(schemas.list_schemas, DESCRIBE),
@@ -70,7 +72,7 @@ HANDLERS: Final[dict[int, Handler]] = {
     Op.GET_LAG: reads(groups.get_lag, READ),
     Op.DELETE_GROUP: writes(groups.delete, DELETE),
     Op.SEEK_TO_TIMESTAMP: reads(groups.seek_to_timestamp, READ),
-    Op.AUTH: reads(users.authenticate),
+    Op.AUTH: logs_in(reads(users.authenticate)),
     Op.WHOAMI: reads(users.who_am_i),
     Op.USER_CREATE: reads(users.create, ADMIN),
     Op.USER_DELETE: writes(users.delete, ADMIN),

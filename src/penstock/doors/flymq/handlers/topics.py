@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from penstock.broker.broker import Broker
 from penstock.broker.errors import InvalidPartitionCount, TopicExists, TopicNotFound
-from penstock.broker.security.access import Permission
+from penstock.broker.security.access import Identity, Permission
 from penstock.doors.flymq.request_context import SCOPE, FlyMqContext
 from penstock.doors.reply import Reply
+from penstock.log.engine import CommitGroup
 from penstock.wire.flymq import messages as m
 
 
@@ -14,15 +16,21 @@ def create(context: FlyMqContext, request: m.CreateTopic) -> Reply:
 
     Whoever may write brings a topic into being by writing to it; to choose what it is like is for administrators, as in
     the original."""
-    with context.broker.audit.attempt(context.identity, "topic.create", scope=SCOPE, resource=request.topic):
-        context.broker.access.require(context.identity, Permission.ALTER, SCOPE, request.topic)
-        if request.partitions < 0:
-            raise InvalidPartitionCount(request.partitions, context.broker.limits.partitions_per_topic)
+    group = create_topic(context.broker, context.identity, request.topic, request.partitions)
+    return Reply(m.Done(message="topic exists") if group is None else m.Done(), group)
+
+
+def create_topic(broker: Broker, identity: Identity, name: str, partitions: int) -> CommitGroup | None:
+    """None if it exists."""
+    with broker.audit.attempt(identity, "topic.create", scope=SCOPE, resource=name):
+        broker.access.require(identity, Permission.ALTER, SCOPE, name)
+        if partitions < 0:
+            raise InvalidPartitionCount(partitions, broker.limits.partitions_per_topic)
         try:
-            _, group = context.broker.topics.create(context.identity, SCOPE, request.topic, request.partitions or 1)
+            _, group = broker.topics.create(identity, SCOPE, name, partitions or 1)
         except TopicExists:
-            return Reply(m.Done(message="topic exists"))
-    return Reply(m.Done(), group)
+            return None
+    return group
 
 
 def delete(context: FlyMqContext, request: m.DeleteTopic) -> Reply:

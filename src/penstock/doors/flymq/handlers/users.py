@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from penstock.broker.security.access import Identity
 from penstock.broker.security.user import Acl, User
+from penstock.broker.security.users import LoginRefusal
 from penstock.doors.flymq.request_context import SCOPE, FlyMqContext
 from penstock.doors.reply import OffloadedReply, Outcome, Reply
 from penstock.log.engine import CommitGroup
 from penstock.wire.flymq import messages as m
 
 TENANT = SCOPE.tenant
+_KEY_REFUSALS: Final = {None: LoginRefusal.WRONG, "locked": LoginRefusal.LOCKED}
 
 
 # -- who is there
@@ -20,12 +24,15 @@ def authenticate(context: FlyMqContext, request: m.Authenticate) -> Outcome:
 
     def answer(verdict: Identity | str) -> Reply:
         if isinstance(verdict, str):
-            return Reply(m.AuthResult(False, verdict))
+            return Reply(m.AuthResult(False, verdict, style=context.settings.auth_style))
         context.count_connection(verdict)
         context.identity = verdict
         _, roles, _ = context.broker.users.whoami(verdict)
         return Reply(m.AuthResult(True, "", request.username, list(roles), context.settings.auth_style))
 
+    if not request.username:  # no user has an empty name: a key, or a token, stands for itself
+        found = context.broker.keys.authenticate(request.password, context.peer, tenant=TENANT)
+        return answer(found if isinstance(found, Identity) else _KEY_REFUSALS[found])
     work = context.broker.users.login(TENANT, request.username, request.password, context.peer)
     return OffloadedReply(context.broker, work, answer)
 

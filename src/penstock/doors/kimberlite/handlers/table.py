@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.broker.security.access import Permission
-from penstock.doors.handlers import Handler, reads, writes
+from penstock.doors.handlers import Handler, logs_in, reads, writes
 from penstock.doors.kimberlite.handlers import (
     audit,
     fetch,
@@ -22,7 +22,7 @@ from penstock.wire.kimberlite import compliance_messages
 from penstock.wire.kimberlite import messages as m
 
 HANDLERS: Final[dict[type[m.Message], Handler]] = {
-    m.Handshake: reads(greeting.handshake),
+    m.Handshake: logs_in(reads(greeting.handshake)),
     m.CreateStream: writes(streams.create, Permission.CREATE),
     m.AppendEvents: writes(streams.append, Permission.WRITE),
     m.Query: reads(queries.query),

@@ -31,7 +31,7 @@ def fetch(context: RustLogContext, request: Fetch) -> Outcome:
 class RustLogFetch(FetchTask):
     """One Fetch."""
 
-    __slots__ = ("_bytes", "_context", "_count", "_next_offset", "_offset", "_payload", "_request")
+    __slots__ = ("_bytes", "_context", "_next_offset", "_offset", "_payload", "_records", "_request")
 
     def __init__(self, context: RustLogContext, request: Fetch, offset: int) -> None:
         super().__init__(context.broker)
@@ -40,7 +40,7 @@ class RustLogFetch(FetchTask):
         self._offset = offset
         self._payload = b""  # of the reply
         self._next_offset = offset
-        self._count = 0  # of the records in the reply
+        self._records = 0  # of the records in the reply
         self._bytes = 0  # of these
 
     def _next_plan(self) -> VisibleRead | None:
@@ -63,7 +63,7 @@ class RustLogFetch(FetchTask):
         dialect = self._context.dialect
         self._payload = dialect.encode_fetch(slices, self.plan.end, self._request.max_bytes)
         self._next_offset = dialect.next_offset(self._payload)
-        self._count, self._bytes = _measure(slices, self._next_offset)
+        self._records, self._bytes = _measure(slices, self._next_offset)
 
     def _failed(self, error: Exception) -> Exception:
         if isinstance(error, RecordUnfetchable):
@@ -79,7 +79,7 @@ class RustLogFetch(FetchTask):
         if not self._payload:
             return Reply(FetchResponse([], self._offset))  # was below the log start, in a dialect that does not tell
         request = self._request
-        self.broker.metrics.fetched(self._count, self._bytes, self.started)
+        self._count(self._records, self._bytes)
         if request.group_id:
             self.broker.fetch_positions.note(
                 SCOPE, request.group_id, request.topic, request.partition, self._next_offset

@@ -29,7 +29,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import Final, NamedTuple
 
-from penstock.wire.felix.errors import Advice, advice_from_numbers
+from penstock.wire.felix.errors import Advice, Malformed, advice_from_numbers
 from penstock.wire.felix.frames import (
     ACK,
     ACK_CODE,
@@ -62,20 +62,6 @@ _ACKED: Final = struct.Struct(">QB")  # request id, mode
 _ACK: Final = struct.Struct(">BQH")  # status, request id, length of the text
 _CODE: Final = struct.Struct(">HB")  # code, retry
 _STAMPED: Final = struct.Struct(">QI")  # time, length
-
-
-class Malformed(Exception):
-    """A payload that is not as its frame has it. The text is for the peer, who awaits an answer to `request_id`.
-    `publication`: it was one, and `awaited` tells whether it wants an acknowledgement."""
-
-    def __init__(
-        self, text: str, request_id: int | str | None = None, *, publication: bool = False, awaited: bool = True
-    ) -> None:
-        super().__init__(text)
-        self.text = text
-        self.request_id = request_id
-        self.publication = publication
-        self.awaited = awaited
 
 
 class Batch(NamedTuple):

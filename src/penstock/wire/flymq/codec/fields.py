@@ -136,6 +136,16 @@ def many(field: Field[T] | Layout[Any], limit: int | None = None) -> Field[list[
     return Field(read, write, 4)
 
 
+def _read_header(reader: Reader) -> tuple[str, bytes]:
+    return S16.read(reader), B32.read(reader)
+
+
+MAX_HEADERS: Final = 1_000  # of one record
+RECORD_HEADERS: Final[Field[list[tuple[str, bytes]]]] = many(
+    Field(_read_header, lambda header: S16.write(header[0]) + B32.write(header[1]), 6), limit=MAX_HEADERS
+)
+
+
 def sized(layout: Layout[M]) -> Field[M]:
     """A message behind its length. What follows it within that length is ignored."""
     return Field(lambda r: layout.decode(B32.read(r)), lambda message: B32.write(layout.write(message)), 4)

@@ -21,6 +21,7 @@ from penstock.wire.flymq.codec.fields import (
     I64,
     INVALID,
     KEY,
+    RECORD_HEADERS,
     S8,
     S16,
     U32,
@@ -53,8 +54,8 @@ MAX_FETCHED: Final = MAX_PAYLOAD - _FETCHED_FIXED - _SHORTEST_RECORD
 MAX_CONSUMED: Final = MAX_PAYLOAD - 8
 """The same of CONSUME, which has their lengths alone: more than any PRODUCE can bring."""
 
-MAX_DLQ_MESSAGES: Final = MAX_PAYLOAD - 4
-"""Bytes of all messages in the reply to a FETCH_DLQ, besides their count."""
+MAX_DLQ_MESSAGES: Final = MAX_PAYLOAD - 12
+"""Bytes of all messages in the reply to a FETCH_DLQ, besides their count and the next offset."""
 
 
 # -- FETCH: two orders (decision 4)
@@ -113,22 +114,93 @@ _FETCHED: Final = Layout(m.Fetched, _read_fetched, _write_fetched, 12)
 _FETCHED_IN_CODE_ORDER: Final = Layout(m.Fetched, _read_fetched_in_code_order, _write_fetched, 12)
 
 
-# -- AUTH: two orders, and a form that is both (decision 5)
+# -- FETCH_RECORDS: all that the broker knows of a record
+
+_STORED: Final = struct.Struct(">QqI")  # offset, time, length of the key
+_NO_HEADERS: Final = bytes(4)
+_SHORTEST_STORED: Final = _STORED.size + 8
+
+MAX_STORED: Final = MAX_PAYLOAD - _FETCHED_FIXED - _SHORTEST_STORED
+"""Bytes of key, value and headers of the largest record that a reply to FETCH_RECORDS has room for."""
+
+
+MAX_STORED_RECORDS: Final = MAX_PAYLOAD - _FETCHED_FIXED
+"""The same of all records in it together, as `stored_size` counts them."""
+
+
+def _read_stored(reader: Reader) -> m.FetchedRecords:
+    next_offset, count = U64.read(reader), U32.read(reader)
+    if count * _SHORTEST_STORED > reader.left:
+        raise MalformedPayload(INVALID)
+    records: list[m.StoredRecord] = []
+    texts: tuple[tuple[str, bytes], ...]
+    data, at = reader.data, reader.position
+    try:
+        for _ in range(count):
+            offset, timestamp, size = _STORED.unpack_from(data, at)
+            key = at + _STORED.size
+            value = key + size + 4
+            end = value + _LENGTH.unpack_from(data, value - 4)[0]
+            at, texts = end + 4, ()
+            if data[end:at] != _NO_HEADERS:
+                reader.position = end
+                texts = tuple(RECORD_HEADERS.read(reader))
+                at = reader.position
+            records.append(m.StoredRecord(offset, timestamp, data[key : value - 4] or None, data[value:end], texts))
+    except struct.error:
+        raise MalformedPayload(INVALID) from None
+    if at > len(data):
+        raise MalformedPayload(INVALID)
+    return m.FetchedRecords(next_offset, records)
+
+
+def _write_stored(reply: m.FetchedRecords) -> bytes:
+    records = reply.records
+    columns = [r.offset for r in records], [r.timestamp_us for r in records], [r.key for r in records]
+    headers = [r.headers for r in records]
+    return encode_stored(*columns, [r.value for r in records], headers, reply.next_offset)[HEADER_SIZE:]
+
+
+def encode_stored(
+    offsets: Sequence[int],
+    timestamps: Sequence[int],
+    keys: Sequence[bytes | None],
+    values: Sequence[bytes],
+    headers: Sequence[Sequence[tuple[str, bytes]]],
+    next_offset: int,
+) -> bytes:
+    """The frame of a reply to FETCH_RECORDS, of columns of the same length. Raises PayloadTooLarge."""
+    parts: list[bytes] = []
+    for offset, timestamp, key, value, texts in zip(offsets, timestamps, keys, values, headers, strict=True):
+        text = key or b""
+        end = RECORD_HEADERS.write(list(texts)) if texts else _NO_HEADERS
+        parts += (_STORED.pack(offset, timestamp, len(text)), text, _LENGTH.pack(len(value)), value, end)
+    return frame(Op.FETCH_RECORDS, b"".join((_OFFSET.pack(next_offset), _LENGTH.pack(len(values)), *parts)))
+
+
+def stored_size(key: bytes | None, value: bytes, headers: Sequence[tuple[str, bytes]]) -> int:
+    """Bytes of one record in a reply to FETCH_RECORDS."""
+    texts = sum([6 + len(name.encode()) + len(text) for name, text in headers])
+    return _SHORTEST_STORED + len(key or b"") + len(value) + texts
+
+
+# -- AUTH: two orders, and a form of success that is both (decision 5)
 
 _ROLES: Final = many(S16)
 _ORIGINAL_ROLES: Final = many(S8)
+_NOTHING: Final = bytes(6)  # no name and no roles, or no roles and no error
 
 
 def _read_auth(reader: Reader) -> m.AuthResult:
-    """A failure is always in the document's order. So is a success with an empty text in front: in the other order
-    that is the user's name."""
+    """The text in front tells the order: of a success it is the error, which is empty, or the user's name; of a
+    failure it is the error, or the name, which is empty."""
     success = BOOL.read(reader)
     start = reader.position
     error = S16.read(reader)
-    if success and error:
+    if error if success else not error and reader.left > len(_NOTHING):
         reader.position = start
         username, roles = S16.read(reader), _ORIGINAL_ROLES.read(reader)
-        return m.AuthResult(True, S16.read(reader), username, roles, m.AuthStyle.ORIGINAL)
+        return m.AuthResult(success, S16.read(reader), username, roles, m.AuthStyle.ORIGINAL)
     username, roles = S16.read(reader), _ROLES.read(reader)
     known = success and (username or roles)
     return m.AuthResult(success, error, username, roles, m.AuthStyle.SPEC if known else m.AuthStyle.BOTH)
@@ -136,11 +208,29 @@ def _read_auth(reader: Reader) -> m.AuthResult:
 
 def _write_auth(reply: m.AuthResult) -> bytes:
     if reply.success and reply.style is m.AuthStyle.BOTH:
-        return b"\1" + bytes(8)  # no error, no name, no roles, in either order
+        return b"\1\0\0" + _NOTHING  # no error, no name, no roles, in either order
     success, error, username = BOOL.write(reply.success), S16.write(reply.error), S16.write(reply.username)
-    if reply.success and reply.style is m.AuthStyle.ORIGINAL:
+    if reply.style is m.AuthStyle.ORIGINAL:
         return b"".join((success, username, _ORIGINAL_ROLES.write(reply.roles), error))
     return b"".join((success, error, username, _ROLES.write(reply.roles)))
+
+
+# -- WHOAMI: no roles where both kinds of client look for them (decision 9)
+
+_WHOAMI: Final = layout(m.CurrentUser, BOOL, S16, _ROLES, _ROLES)
+
+
+def _read_whoami(reader: Reader) -> m.CurrentUser:
+    told = _WHOAMI.read(reader)
+    roles = _ROLES.read(reader) if reader.left else told.roles
+    return m.CurrentUser(told.authenticated, told.username, roles, told.permissions)
+
+
+def _write_whoami(reply: m.CurrentUser) -> bytes:
+    """Whoever reads roles as s8 and then an error finds none of both: the count of permissions begins with two zeros.
+    The roles are behind what either reads."""
+    plain = m.CurrentUser(reply.authenticated, reply.username, [], reply.permissions)
+    return _WHOAMI.write(plain) + (_ROLES.write(reply.roles) if reply.roles else b"")
 
 
 # -- GET_SCHEMA: a list of one, because the original's clients expect a list; the rest behind it (decision 10)
@@ -196,6 +286,7 @@ def _write_failure(reply: m.Failure) -> bytes:
 
 _DONE: Final = layout(m.Done, BOOL, S16)
 _RECORD_METADATA: Final = layout(m.RecordMetadata, S16, I32, U64, I64, I32, I32)
+_PRODUCED_BATCH: Final = Layout(m.ProducedBatch, _read_batch, _write_batch, 14)
 _CONSUMED: Final = layout(m.Consumed, KEY, B32)
 _POSITION: Final = layout(m.Position, U64)
 _GROUP: Final = layout(m.GroupInfo, S16, S16, U32, many(layout(m.PartitionOffset, I32, U64)))
@@ -224,7 +315,9 @@ LAYOUTS: Final[dict[int, Layout[Any]]] = {
     Op.DELETE_TOPIC: _DONE,
     Op.CONSUME_ZERO_COPY: _CONSUMED,
     Op.FETCH_BINARY: _FETCHED_IN_CODE_ORDER,
-    Op.PRODUCE_BATCH: Layout(m.ProducedBatch, _read_batch, _write_batch, 14),
+    Op.PRODUCE_BATCH: _PRODUCED_BATCH,
+    Op.PRODUCE_RECORDS: _PRODUCED_BATCH,
+    Op.FETCH_RECORDS: Layout(m.FetchedRecords, _read_stored, _write_stored, 12),
     Op.REGISTER_SCHEMA: _SCHEMA_SUMMARY,
     Op.GET_SCHEMA: Layout(m.SchemaInfo, _read_schema, _write_schema, 4 + _SCHEMA.minimum),
     Op.LIST_SCHEMAS: layout(m.SchemaList, many(_SCHEMA_SUMMARY)),
@@ -232,7 +325,7 @@ LAYOUTS: Final[dict[int, Layout[Any]]] = {
     Op.PRODUCE_WITH_SCHEMA: _RECORD_METADATA,
     Op.DELETE_SCHEMA: _DONE,
     Op.SET_COMPATIBILITY: _DONE,
-    Op.FETCH_DLQ: layout(m.DlqMessages, many(_DLQ_MESSAGE)),
+    Op.FETCH_DLQ: layout(m.DlqMessages, many(_DLQ_MESSAGE), U64, tail=1),
     Op.REPLAY_DLQ: layout(m.Done, BOOL, _REPLAY_TEXT),
     Op.PURGE_DLQ: _DONE,
     Op.PRODUCE_DELAYED: _RECORD_METADATA,
@@ -254,7 +347,7 @@ LAYOUTS: Final[dict[int, Layout[Any]]] = {
     Op.DELETE_GROUP: _DONE,
     Op.SEEK_TO_TIMESTAMP: _POSITION,
     Op.AUTH: Layout(m.AuthResult, _read_auth, _write_auth, 9),
-    Op.WHOAMI: layout(m.CurrentUser, BOOL, S16, _NAMES, _NAMES),
+    Op.WHOAMI: Layout(m.CurrentUser, _read_whoami, _write_whoami, _WHOAMI.minimum),
     Op.USER_CREATE: _USER,
     Op.USER_DELETE: _DONE,
     Op.USER_UPDATE: _DONE,

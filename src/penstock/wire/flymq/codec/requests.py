@@ -19,6 +19,7 @@ from penstock.wire.flymq.codec.fields import (
     I64,
     INVALID,
     KEY,
+    RECORD_HEADERS,
     S8,
     S16,
     U32,
@@ -168,7 +169,12 @@ def _read_reset(reader: Reader) -> m.ResetOffset:
 
 
 def _read_batch(reader: Reader) -> m.ProduceBatch:
-    topic, count = S16.read(reader), U32.read(reader)
+    return m.ProduceBatch(S16.read(reader), *_read_columns(reader))
+
+
+def _read_columns(reader: Reader) -> tuple[list[bytes | None], list[bytes], list[int]]:
+    """Keys, values and partitions of records."""
+    count = U32.read(reader)
     if count * _SHORTEST_RECORD > reader.left:
         raise MalformedPayload(INVALID)
     if count > MAX_BATCH:
@@ -190,14 +196,36 @@ def _read_batch(reader: Reader) -> m.ProduceBatch:
             at = end + 4
     except struct.error:
         raise MalformedPayload(INVALID) from None
-    return m.ProduceBatch(topic, keys, values, partitions)
+    reader.position = at
+    return keys, values, partitions
 
 
 def _write_batch(request: m.ProduceBatch) -> bytes:
-    parts = [S16.write(request.topic), U32.write(len(request.values))]
+    return b"".join((S16.write(request.topic), *_write_columns(request)))
+
+
+def _write_columns(request: m.ProduceBatch | m.ProduceRecords) -> list[bytes]:
+    parts = [U32.write(len(request.values))]
     for key, value, partition in zip(request.keys, request.values, request.partitions, strict=True):
         parts += (KEY.write(key), B32.write(value), I32.write(partition))
-    return b"".join(parts)
+    return parts
+
+
+# -- PRODUCE_RECORDS: whose batch it is and which of them, the columns of PRODUCE_BATCH, and headers if there are any
+
+
+def _read_records(reader: Reader) -> m.ProduceRecords:
+    topic, producer, epoch, sequence = S16.read(reader), S16.read(reader), U64.read(reader), U64.read(reader)
+    keys, values, partitions = _read_columns(reader)
+    headers = [RECORD_HEADERS.read(reader) for _ in values] if reader.left else []
+    return m.ProduceRecords(topic, producer, epoch, sequence, keys, values, partitions, headers)
+
+
+def _write_records(request: m.ProduceRecords) -> bytes:
+    if request.headers and len(request.headers) != len(request.values):
+        raise ValueError("Either each record has a list of headers, or none has")
+    head = S16.write(request.topic), S16.write(request.producer), U64.write(request.epoch), U64.write(request.sequence)
+    return b"".join((*head, *_write_columns(request), *map(RECORD_HEADERS.write, request.headers)))
 
 
 # -- the table
@@ -217,6 +245,8 @@ LAYOUTS: Final[dict[int, Layout[Any]]] = {
     Op.CONSUME_ZERO_COPY: layout(m.ConsumeZeroCopy, S16, I32, U64),
     Op.FETCH_BINARY: _FETCH,
     Op.PRODUCE_BATCH: Layout(m.ProduceBatch, _read_batch, _write_batch, 6),
+    Op.PRODUCE_RECORDS: Layout(m.ProduceRecords, _read_records, _write_records, 24),
+    Op.FETCH_RECORDS: layout(m.FetchRecords, S16, I32, U64, I32, I32, tail=1),
     Op.REGISTER_SCHEMA: layout(m.RegisterSchema, S16, S8, B32),
     Op.GET_SCHEMA: layout(m.GetSchema, S16, U32),
     Op.LIST_SCHEMAS: layout(m.ListSchemas, S16, tail=1),
@@ -224,7 +254,7 @@ LAYOUTS: Final[dict[int, Layout[Any]]] = {
     Op.PRODUCE_WITH_SCHEMA: Layout(m.ProduceWithSchema, _read_produce_with_schema, _write_produce_with_schema, 8),
     Op.DELETE_SCHEMA: layout(m.DeleteSchema, S16, U32),
     Op.SET_COMPATIBILITY: layout(m.SetCompatibility, S16, S8),
-    Op.FETCH_DLQ: layout(m.FetchDlq, S16, I32),
+    Op.FETCH_DLQ: layout(m.FetchDlq, S16, I32, U64, tail=1),
     Op.REPLAY_DLQ: Layout(m.ReplayDlq, _read_replay, _write_replay, 4),
     Op.PURGE_DLQ: layout(m.PurgeDlq, S16),
     Op.PRODUCE_DELAYED: layout(m.ProduceDelayed, S16, B32, I64, KEY, I32, tail=2),

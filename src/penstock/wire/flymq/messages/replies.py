@@ -58,6 +58,19 @@ class Fetched(Message, frozen=True, gc=False):
     code_order: bool = False
 
 
+class StoredRecord(Message, frozen=True, gc=False):
+    offset: int
+    timestamp_us: int
+    key: bytes | None
+    value: bytes
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+class FetchedRecords(Message, frozen=True, gc=False):
+    next_offset: int
+    records: list[StoredRecord]
+
+
 class TopicList(Message, frozen=True, gc=False):
     topics: list[str]
 
@@ -138,6 +151,7 @@ class DlqMessage(Message, frozen=True, gc=False):
 
 class DlqMessages(Message, frozen=True, gc=False):
     messages: list[DlqMessage]
+    next_offset: int | None = None  # where to go on in order to see more; None: these were the last
 
 
 class TransactionState(Message, frozen=True, gc=False):
@@ -289,6 +303,7 @@ Reply = (
     | ProducedBatch
     | Consumed
     | Fetched
+    | FetchedRecords
     | TopicList
     | TopicMetadata
     | Position

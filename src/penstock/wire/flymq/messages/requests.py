@@ -23,6 +23,20 @@ class ProduceBatch(Message, frozen=True, gc=False):
     partitions: list[int]
 
 
+class ProduceRecords(Message, frozen=True, gc=False):
+    """Many records of one topic, by column, perhaps with headers. With a producer's name, the batch counts once however
+    often it is sent: batches of one producer, epoch and topic are numbered from any number on, without a gap."""
+
+    topic: str
+    producer: str  # empty: of nobody, and stored as often as it is sent
+    epoch: int
+    sequence: int
+    keys: list[bytes | None]
+    values: list[bytes]
+    partitions: list[int]
+    headers: list[list[tuple[str, bytes]]]  # of each record; empty if none has any
+
+
 class ProduceDelayed(Message, frozen=True, gc=False):
     topic: str
     value: bytes
@@ -80,6 +94,16 @@ class FetchBinary(Message, frozen=True, gc=False):
     @property
     def code_order(self) -> bool:
         return True
+
+
+class FetchRecords(Message, frozen=True, gc=False):
+    """Records with their times and headers; waits for the first one for so long."""
+
+    topic: str
+    partition: int
+    offset: int
+    max_messages: int
+    wait_ms: int = 0
 
 
 # -- topics
@@ -199,6 +223,7 @@ class SetCompatibility(Message, frozen=True, gc=False):
 class FetchDlq(Message, frozen=True, gc=False):
     topic: str
     max_messages: int
+    offset: int | None = None  # among the dead letters, to go on from
 
 
 class ReplayDlq(Message, frozen=True, gc=False):
@@ -364,6 +389,7 @@ class AuditExportRequest(Message, frozen=True, gc=False):
 Request = (
     Produce
     | ProduceBatch
+    | ProduceRecords
     | ProduceDelayed
     | CancelDelayed
     | ProduceWithTtl
@@ -372,6 +398,7 @@ Request = (
     | ConsumeZeroCopy
     | Fetch
     | FetchBinary
+    | FetchRecords
     | CreateTopic
     | DeleteTopic
     | ListTopics

@@ -281,6 +281,8 @@ def _byte_strings(values: Sequence[bytes]) -> bytes:
 
 def _fetched(values: Sequence[bytes], next_offset: int) -> bytes:
     head, tail = _COUNTED.pack(FETCH, len(values)), _U64.pack(next_offset)
+    if len(values) == 1:
+        return b"".join((head, _U32.pack(len(values[0])), values[0], tail))
     lengths = list(map(len, values))
     if lengths and lengths.count(lengths[0]) == len(lengths):
         # One copy of everything: the length stands between the parts, and the tail rides on the last value.
@@ -382,6 +384,8 @@ class BinaryDialect:
 
     def encode_produced(self, base_offset: int, counts: Sequence[int]) -> bytes:
         pack = _PRODUCED.pack
+        if len(counts) == 1:
+            return pack(13, PRODUCE, base_offset, counts[0])
         offsets = accumulate(counts, initial=base_offset)
         return b"".join([pack(13, PRODUCE, offset, count) for offset, count in zip(offsets, counts, strict=False)])
 
@@ -452,7 +456,10 @@ def _fitting(values: Sequence[bytes], max_bytes: int) -> int:
     0; and no more than a frame holds."""
     if max_bytes == 0:
         return 0
-    count, size = len(values), sum(map(len, values))
+    count = len(values)
+    if count == 1:  # as a consumer asks that takes one at a time
+        return int(len(values[0]) <= MAX_RECORD)
+    size = sum(map(len, values))
     if size + count * _COUNTED_PER_RECORD <= min(max_bytes, MAX_FRAME - _FETCH_FIXED):  # then they fit a frame as well
         return count
     requested = _how_many(values, _COUNTED_PER_RECORD, max_bytes)

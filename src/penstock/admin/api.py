@@ -1,0 +1,83 @@
+"""The administration API: all routes below `/api/v1`, and the document about them.
+
+One set of routes, whoever asks: on the HTTP port with the identity of the request, on the admin socket with that of
+the administrator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.admin.acls import AclRoutes
+from penstock.admin.audit import AuditRoutes
+from penstock.admin.backups import BackupRoutes
+from penstock.admin.broker import BrokerRoutes
+from penstock.admin.caches import CacheRoutes
+from penstock.admin.dead_letters import DeadLetterRoutes
+from penstock.admin.delayed import DelayedRoutes
+from penstock.admin.environment import Environment
+from penstock.admin.groups import GroupRoutes
+from penstock.admin.keys import KeyRoutes
+from penstock.admin.openapi import openapi
+from penstock.admin.queues import QueueRoutes
+from penstock.admin.records import RecordRoutes
+from penstock.admin.repairs import RepairRoutes
+from penstock.admin.roles import RoleRoutes
+from penstock.admin.schemas import SchemaRoutes
+from penstock.admin.sql import SqlRoutes
+from penstock.admin.tables import TableRoutes
+from penstock.admin.tenants import TenantRoutes
+from penstock.admin.topics import TopicRoutes
+from penstock.admin.transactions import TransactionRoutes
+from penstock.admin.users import UserRoutes
+from penstock.broker.broker import Broker
+from penstock.doors.http.replies import JSON, HttpReply, document
+from penstock.doors.http.request import Admission, Call, RequestHead
+from penstock.doors.http.router import Route, Router
+
+DOCUMENT = "/api/openapi.json"
+MISSING = "there is nothing at this path; /api/openapi.json tells what there is"
+
+
+def routes(broker: Broker, environment: Environment) -> tuple[Route, ...]:
+    """All of them, in the order of the document."""
+    nouns: tuple[Any, ...] = (
+        BrokerRoutes(broker, environment),
+        TopicRoutes(broker),
+        RecordRoutes(broker),
+        GroupRoutes(broker),
+        UserRoutes(broker),
+        KeyRoutes(broker),
+        RoleRoutes(broker),
+        AclRoutes(broker),
+        TenantRoutes(broker),
+        SchemaRoutes(broker),
+        SqlRoutes(broker),
+        DeadLetterRoutes(broker),
+        QueueRoutes(broker),
+        DelayedRoutes(broker),
+        TransactionRoutes(broker),
+        CacheRoutes(broker),
+        TableRoutes(broker),
+        RepairRoutes(broker),
+        AuditRoutes(broker),
+        BackupRoutes(broker, environment),
+    )
+    return tuple(route for noun in nouns for route in noun.routes())
+
+
+class Api:
+    """The routes of one broker, and the document. Everybody may read that: it says nothing of this broker."""
+
+    def __init__(self, broker: Broker, environment: Environment) -> None:
+        self.router = Router(broker, routes(broker, environment), MISSING, environment.enforced)
+        self._document = b""
+
+    def open(self, head: RequestHead) -> Admission:
+        if head.path == DOCUMENT and head.method in ("GET", "HEAD"):
+            return Call(0, lambda _: self._described())
+        return self.router.open(head)
+
+    def _described(self) -> HttpReply:
+        if not self._document:
+            self._document = document(openapi(self.router.routes))
+        return HttpReply(200, self._document, JSON)

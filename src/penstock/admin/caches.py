@@ -1,0 +1,87 @@
+"""Caches: `/caches`, `/caches/sessions/{key}`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from penstock.admin.paging import Page, PageQuery, cut
+from penstock.admin.record_view import text_of
+from penstock.broker.broker import Broker
+from penstock.broker.cache.cache_store import CacheName
+from penstock.broker.errors import InvalidArgument
+from penstock.doors.http.errors import HttpError
+from penstock.doors.http.replies import Outcome, PendingHttpReply, after_commit, done, json_reply
+from penstock.doors.http.router import Request, Route
+
+MAX_BODY: Final = 2 << 20
+
+
+class CacheView(msgspec.Struct):
+    """A cache that has something in it."""
+
+    name: str
+    keys: int
+    journalled: bool  # survives a restart
+
+
+class CachedValue(msgspec.Struct):
+    """A value of a cache."""
+
+    value: bytes  # in base64
+    text: str | None  # the same, if it is UTF-8
+
+
+class CachedTerms(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A value to be put: in base64, or as text."""
+
+    value: bytes | None = None
+    text: str | None = None
+    ttl_ms: Annotated[int, Meta(ge=1)] | None = None  # null: for ever
+
+
+class CacheRoutes:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._caches = broker.caches
+
+    def routes(self) -> tuple[Route, ...]:
+        path, one = "/api/v1/caches", "/api/v1/caches/{cache}/{key}"
+        return (
+            Route("GET", path, self.list, "Caches of a namespace.", query=PageQuery, reply=Page[CacheView]),
+            Route("GET", one, self.get, "The value of a key.", reply=CachedValue),
+            Route("PUT", one, self.put, "Put a value.", body=CachedTerms, max_body=MAX_BODY),
+            Route("DELETE", one, self.delete, "Remove a key."),
+        )
+
+    def list(self, request: Request) -> Outcome:
+        caches = self._caches.list(request.identity, request.scope)
+        found = cut(caches, lambda each: each[0].name, request.query)
+        page = Page([CacheView(name.name, keys, journalled) for name, keys, journalled in found.items], found.next)
+        return after_commit(self._broker.pending_commit, json_reply(page))
+
+    def get(self, request: Request) -> Outcome:
+        cache = self._name(request)
+        value = self._caches.get(request.identity, cache, request.names["key"])
+        if value is None:
+            raise HttpError(404, "key_not_cached", "The cache has no such key")
+        return PendingHttpReply(self._caches.settled(cache), json_reply(CachedValue(value, text_of(value))))
+
+    def put(self, request: Request) -> Outcome:
+        body: CachedTerms = request.body
+        if (body.value is None) is (body.text is None):
+            raise InvalidArgument("give 'value' or 'text'")
+        value = (body.text or "").encode() if body.value is None else body.value
+        cache = self._name(request)
+        return done(self._caches.put(request.identity, cache, request.names["key"], value, body.ttl_ms))
+
+    def delete(self, request: Request) -> Outcome:
+        there, group = self._caches.delete(request.identity, self._name(request), request.names["key"])
+        if not there:
+            raise HttpError(404, "key_not_cached", "The cache has no such key")
+        return done(group)
+
+    def _name(self, request: Request) -> CacheName:
+        return self._caches.name(request.tenant, request.namespace, request.names["cache"])

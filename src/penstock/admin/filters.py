@@ -1,0 +1,96 @@
+"""Filters on records of the administration API: by key, value, header, text anywhere, or a path in a JSON value.
+
+Carried out off the event loop, on a bounded number of records at a time. All conditions must hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from penstock.broker.errors import InvalidArgument
+from penstock.broker.fetch.filters import MAX_CHARACTERS, Filter, compile_filter
+from penstock.log.batch import Headers
+
+
+class Condition(NamedTuple):
+    """Conditions on records, of which all must hold. Empty ones are none."""
+
+    key: str = ""
+    value: str = ""
+    header: tuple[str, ...] = ()
+    text: str = ""
+    path: str = ""
+
+    @property
+    def anything(self) -> bool:
+        return any(self)
+
+
+class RecordFilter:
+    """Says which records fit a condition."""
+
+    def __init__(self, condition: Condition) -> None:
+        """Raises InvalidArgument."""
+        for text in (condition.key, condition.value, condition.path, *condition.header):
+            if len(text) > MAX_CHARACTERS:
+                raise InvalidArgument(f"a filter has {len(text)} characters; at most {MAX_CHARACTERS} are allowed")
+        self._key = condition.key.lower().encode()
+        self._value = condition.value.lower().encode()
+        self._headers = [_header(text) for text in condition.header]
+        self._text: Filter | None = compile_filter(condition.text) if condition.text else None
+        self._path = _path(condition.path) if condition.path else None
+
+    def __call__(self, key: bytes | None, value: bytes, headers: Headers) -> bool:
+        if self._key and (key is None or self._key not in key.lower()):
+            return False
+        if self._value and self._value not in value.lower():
+            return False
+        if not all(_has_header(headers, *wanted) for wanted in self._headers):
+            return False
+        if self._text is not None and not self._text(key, value) and not self._in_headers(headers):
+            return False
+        return self._path is None or _at_path(value, *self._path)
+
+    def _in_headers(self, headers: Headers) -> bool:
+        assert self._text is not None
+        return any(self._text(name.encode(), value) for name, value in headers)
+
+
+def _header(text: str) -> tuple[str, bytes | None]:
+    """`name` for a header that is there, `name=text` for one with the text in its value."""
+    name, equals, value = text.partition("=")
+    return name.lower(), value.lower().encode() if equals else None
+
+
+def _has_header(headers: Headers, name: str, value: bytes | None) -> bool:
+    return any(each.lower() == name and (value is None or value in held.lower()) for each, held in headers)
+
+
+def _path(text: str) -> tuple[Sequence[str], str | None]:
+    """`$.a.b` for a path that is there, `$.a.b=text` for one with this value. Numbers are indexes of lists, too."""
+    path, equals, value = text.partition("=")
+    if not path.startswith("$."):
+        raise InvalidArgument("a path begins with '$.', such as $.order.status=failed")
+    names = path[2:].split(".")
+    if len(names) > 32:
+        raise InvalidArgument("a path has at most 32 names")
+    return names, value if equals else None
+
+
+def _at_path(value: bytes, names: Sequence[str], wanted: str | None) -> bool:
+    try:
+        place: Any = msgspec.json.decode(value)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    for name in names:
+        if isinstance(place, dict) and name in place:
+            place = place[name]
+        elif isinstance(place, list) and name.isascii() and name.isdigit() and int(name) < len(place):
+            place = place[int(name)]
+        else:
+            return False
+    if wanted is None:
+        return True
+    return (place if isinstance(place, str) else msgspec.json.encode(place).decode()) == wanted

@@ -1,0 +1,105 @@
+"""Health and figures for monitoring: `GET /health`, `/health/live`, `/health/ready` and `/metrics`.
+
+Health is told to everybody who asks; the figures take a permission, and credentials may be sent for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from penstock import __version__
+from penstock.broker.broker import Broker
+from penstock.broker.runtime.executor import Deferred
+from penstock.broker.runtime.readiness import Phase
+from penstock.broker.security.access import Identity
+from penstock.doors.http.errors import HttpError
+from penstock.doors.http.login import API_KEY, AUTHORIZATION
+from penstock.doors.http.replies import HttpReply, json_reply
+from penstock.doors.http.request import Admission, Call, RequestHead
+from penstock.log.engine import Durability
+
+PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
+MAX_BODY: Final = 64 << 10
+
+
+def health_document(broker: Broker, durability: Durability) -> dict[str, Any]:
+    health = broker.health()
+    return {
+        "status": "ok" if health.writable else "read-only",
+        "writable": health.writable,
+        "reason": health.reason,
+        "durability": str(durability),
+        "position": broker.position,
+        "tables": broker.tables.trouble() or "ok",
+        "version": __version__,
+    }
+
+
+def readiness_document(broker: Broker) -> dict[str, Any]:
+    readiness, health = broker.readiness, broker.health()
+    missing = readiness.missing()
+    if readiness.phase is not Phase.SERVING:
+        status, reason = str(readiness.phase), f"the broker is {readiness.phase}"
+    elif not health.writable:
+        status, reason = "read-only", health.reason
+    elif missing:
+        status, reason = "incomplete", f"not there at the moment: {', '.join(missing)}"
+    else:
+        status, reason = "ready", ""
+    return {"status": status, "ready": not reason, "reason": reason}
+
+
+class HealthApplication:
+    """Answers what monitoring asks, on every port that speaks HTTP."""
+
+    def __init__(self, broker: Broker, durability: Durability, identity: Identity) -> None:
+        """`identity` is that of the connection, for the figures."""
+        self._broker = broker
+        self._durability = durability
+        self._identity = identity
+        self._latest: tuple[tuple[int, Identity], HttpReply] | None = None  # the figures, and who got them
+        self._routes: dict[str, Callable[[], HttpReply]] = {
+            "/health": self._health,
+            "/health/live": self._live,
+            "/health/ready": self._ready,
+        }
+
+    def open(self, head: RequestHead) -> Admission:
+        route = self._routes.get(head.path)
+        if route is None and head.path != "/metrics":
+            raise HttpError(404, "not_found", "there are /health, /health/live, /health/ready, /metrics and /api")
+        if head.method not in ("GET", "HEAD"):
+            raise HttpError(405, "method_not_allowed", "only GET and HEAD", (("Allow", "GET, HEAD"),))
+        if route is not None:
+            return Call(MAX_BODY, lambda _: route())
+        if AUTHORIZATION not in head.headers and API_KEY not in head.headers:
+            return self._figures(head, self._identity)
+        identity = head.login.identify(head.headers, None)
+        figures = partial(self._figures, head)
+        return identity.then(figures) if isinstance(identity, Deferred) else figures(identity)
+
+    def _figures(self, head: RequestHead, identity: Identity) -> Call:
+        """Requests of one sender that came together get the same figures: those of a moment after all had come."""
+
+        def run(_: bytes) -> HttpReply:
+            asked = head.arrival, identity
+            if self._latest is None or self._latest[0] != asked:
+                text = self._broker.metrics_text(identity)
+                self._latest = asked, HttpReply(200, text.encode(), PROMETHEUS)
+            return self._latest[1]
+
+        return Call(MAX_BODY, run)
+
+    def _health(self) -> HttpReply:
+        document = health_document(self._broker, self._durability)
+        return json_reply(document, 200 if document["writable"] else 503)
+
+    def _live(self) -> HttpReply:
+        """Liveness: the process answers, and nothing else. One that is read-only, or stops, is better left alone."""
+        return json_reply({"status": "live"})
+
+    def _ready(self) -> HttpReply:
+        """Readiness: clients may be sent here, for every open door answers and takes writes."""
+        document = readiness_document(self._broker)
+        return json_reply(document, 200 if document["ready"] else 503)

@@ -1,0 +1,61 @@
+"""Tables of topics: `/tables`, `/tables/orders`. How to verify and repair them: `penstock table`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.admin.paging import Page, PageQuery, cut
+from penstock.broker.broker import Broker
+from penstock.broker.errors import TableNotFound
+from penstock.broker.security.access import Permission
+from penstock.broker.state.state import Topic
+from penstock.doors.http.replies import Outcome, after_commit, json_reply
+from penstock.doors.http.router import Request, Route
+
+
+class TableView(msgspec.Struct):
+    """The table of a topic."""
+
+    topic: str
+    url: str
+    bytes: int | None  # null: not known yet
+    ends: dict[int, int]  # by partition: the first offset that it does not have
+
+
+class TableRoutes:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def routes(self) -> tuple[Route, ...]:
+        path, one = "/api/v1/tables", "/api/v1/tables/{topic}"
+        return (
+            Route(
+                *("GET", path, self.list, "Tables of topics. A page is of topics: it may have fewer tables."),
+                query=PageQuery,
+                reply=Page[TableView],
+            ),
+            Route("GET", one, self.get, "The table of a topic.", reply=TableView),
+        )
+
+    def list(self, request: Request) -> Outcome:
+        topics = cut(self._broker.topics.list(request.identity, request.scope), lambda topic: topic.name, request.query)
+        allows = self._broker.access.allows
+        readable = [
+            topic for topic in topics.items if allows(request.identity, Permission.READ, topic.scope, topic.name)
+        ]
+        views = [view for topic in readable if (view := self._view(request, topic)) is not None]
+        return after_commit(self._broker.pending_commit, json_reply(Page(views, topics.next)))
+
+    def get(self, request: Request) -> Outcome:
+        name = request.names["topic"]
+        topic = self._broker.topics.describe(request.identity, request.scope, name).topic
+        view = self._view(request, topic)
+        if view is None:
+            raise TableNotFound(name)
+        return after_commit(self._broker.pending_commit, json_reply(view))
+
+    def _view(self, request: Request, topic: Topic) -> TableView | None:
+        found = self._broker.tables.describe(request.identity, topic.scope, topic.name)
+        if found is None:
+            return None
+        return TableView(topic.name, found.ref.url, self._broker.tables.sizes().get(topic.id), dict(found.ends))

@@ -1,0 +1,213 @@
+"""`penstock produce`: appends records to a topic: values, lines of standard input as they come, or files."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO, TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from penstock.cli import quantity
+from penstock.cli.connected import connected, similar_topic
+from penstock.cli.failure import fail
+from penstock.cli.record_json import Given, parse_line
+from penstock.cli.target import Target, with_target
+
+if TYPE_CHECKING:
+    from penstock.connection import Connection, Stored
+
+CHUNK: Final = 1 << 20  # bytes that are read at once, if they are there
+MAX_LINE: Final = 64 << 20
+
+
+class Format(enum.StrEnum):
+    LINES = "lines"
+    JSONL = "jsonl"
+    RAW = "raw"
+
+
+@with_target
+def produce(
+    target: Target,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")],
+    values: Annotated[list[str] | None, typer.Argument(metavar="[VALUE]...", help="Records; else stdin.")] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", "-k", help="The key of all records; it decides the partition.")
+    ] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of all. Repeatable.")
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", min=0, help="Else the key's, or in turn.")
+    ] = None,
+    file: Annotated[
+        str | None, typer.Option("--file", "-f", metavar="FILE", help="Read this instead of stdin.")
+    ] = None,
+    form: Annotated[
+        Format,
+        typer.Option(
+            "--format", help="lines; jsonl, as `consume --output jsonl` prints; raw: all of it is one record."
+        ),
+    ] = Format.LINES,
+    delay: Annotated[
+        str | None, typer.Option("--delay", metavar="TIME", help="Appear so much later, such as 1h.")
+    ] = None,
+    ttl: Annotated[
+        str | None, typer.Option("--ttl", metavar="TIME", help="Be delivered for so long, such as 1d.")
+    ] = None,
+) -> None:
+    """Append records: the values given, or what standard input or a file has, by lines as they come.
+
+    Prints the offsets when the broker has acknowledged them. Records are stored exactly once, whatever happens to the
+    connection; those with --delay or --ttl are not sent again if it breaks.
+
+    penstock produce orders '{"id": 1}' --key customer-7 --header trace=1
+
+    tail -f access.log | penstock produce logs
+
+    penstock consume orders --output jsonl | penstock produce copy --format jsonl
+    """
+    if values and file:
+        fail("VALUE and --file: choose one", 2)
+    headers = [_header(text) for text in header or ()]
+    seconds = tuple(
+        None if text is None else quantity.seconds(flag, text) for flag, text in (("--delay", delay), ("--ttl", ttl))
+    )
+    if delay and ttl:
+        fail("--delay and --ttl: choose one", 2)
+    if headers and (delay or ttl):
+        fail("a record with --delay or --ttl has no headers", 2)
+    with connected(target) as connection:
+        _check_topic(connection, topic)
+        for given in _batches(values, file, form):
+            batch = [
+                Given(each.value, key.encode() if key is not None else each.key, (*headers, *each.headers))
+                for each in given
+            ]
+            if any(seconds):
+                _send_timed(connection, topic, batch, partition, *seconds)
+            else:
+                _send(connection, topic, batch, partition)
+
+
+def _check_topic(connection: Connection, topic: str) -> None:
+    """A name that is mistyped must not become a topic. Who may write and not look is believed."""
+    from penstock.clients.http import NotFound, Unauthorized
+
+    try:
+        connection.admin.topics.get(topic)
+    except NotFound as error:
+        if error.code == "topic_not_found":
+            fail(f"there is no topic {topic!r}{similar_topic(topic, connection)}")
+    except Unauthorized as error:
+        if error.status != 403:
+            raise
+
+
+def _header(text: str) -> tuple[str, bytes]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        fail(f"--header {text}: expected NAME=VALUE", 2)
+    return name, value.encode()
+
+
+# -- reading
+
+
+def _batches(values: Sequence[str] | None, file: str | None, form: Format) -> Iterator[list[Given]]:
+    if values:
+        pieces: Iterable[list[bytes]] = [[value.encode() for value in values]]
+    else:
+        pieces = _pieces(file, form)
+    number = 0
+    for piece in pieces:
+        if form is Format.JSONL:
+            yield [parse_line(line, number + index) for index, line in enumerate(piece, 1) if line.strip()]
+            number += len(piece)
+        else:
+            yield [Given(value) for value in piece]
+
+
+def _pieces(file: str | None, form: Format) -> Iterator[list[bytes]]:
+    try:
+        with open(file, "rb") if file else contextlib.nullcontext(sys.stdin.buffer) as stream:
+            if form is Format.RAW:
+                yield [stream.read(MAX_LINE)]
+            else:
+                yield from _lines(stream)
+    except OSError as error:
+        if file is None:
+            raise
+        fail(f"--file {file}: {error.strerror}")
+
+
+def _lines(stream: IO[bytes]) -> Iterator[list[bytes]]:
+    """The lines that are there, together: one that comes slowly does not wait for the next."""
+    rest = b""
+    while data := stream.read1(CHUNK):  # type: ignore[attr-defined]
+        *lines, rest = (rest + data).split(b"\n")
+        if lines:
+            yield [line.removesuffix(b"\r") for line in lines]
+        if len(rest) > MAX_LINE:
+            fail(f"a line is longer than {MAX_LINE >> 20} MiB")
+    if rest:
+        yield [rest.removesuffix(b"\r")]
+
+
+# -- sending
+
+
+def _send(connection: Connection, topic: str, batch: list[Given], partition: int | None) -> None:
+    from penstock.clients.flymq import SchemaRejected
+
+    columns = [each.value for each in batch], [each.key for each in batch], [each.headers for each in batch]
+    try:
+        places = connection.produce_many(topic, columns[0], keys=columns[1], headers=columns[2], partition=partition)
+    except SchemaRejected:
+        # Nothing of it is stored. Without a number, what does not fit becomes a dead letter where the topic wants that.
+        with connection.producer(idempotent=False) as producer:
+            sent = [
+                producer.send(topic, v, k, headers=h, partition=partition) for v, k, h in zip(*columns, strict=True)
+            ]
+        from penstock.connection.producing import stored
+
+        places = [stored(each.result()) for each in sent]
+    _print_places(topic, places)
+
+
+def _print_places(topic: str, places: Sequence[Stored]) -> None:
+    """Offsets in a row, of one partition after the other."""
+    rejected = sum(place.offset < 0 for place in places)
+    runs: list[list[int]] = []
+    for partition, offset in sorted((place.partition, place.offset) for place in places if place.offset >= 0):
+        if runs and runs[-1][0] == partition and runs[-1][2] == offset - 1:
+            runs[-1][2] = offset
+        else:
+            runs.append([partition, offset, offset])
+    for partition, first, last in runs:
+        typer.echo(f"{topic}/{partition}: " + (f"offset {first}" if first == last else f"offsets {first} to {last}"))
+    if rejected:
+        typer.echo(f"{topic}: {rejected} record(s) do not fit the topic's schema, kept in {topic}.dlq")
+
+
+def _send_timed(
+    connection: Connection,
+    topic: str,
+    batch: list[Given],
+    partition: int | None,
+    delay: float | None,
+    ttl: float | None,
+) -> None:
+    for each in batch:
+        if each.headers:
+            fail("a record with --delay or --ttl has no headers")
+        place = connection.produce(topic, each.value, key=each.key, partition=partition, delay=delay, ttl=ttl)
+        if place.offset < 0 or delay is None:
+            _print_places(topic, [place])
+        else:
+            typer.echo(
+                f"{topic}: delayed record {place.offset}; `penstock delayed cancel {place.offset}` takes it back"
+            )

@@ -1,0 +1,12 @@
+"""`penstock version`: as `penstock --version`."""
+
+from __future__ import annotations
+
+import typer
+
+from penstock import __version__
+
+
+def version() -> None:
+    """Print the version."""
+    typer.echo(f"penstock {__version__}")

@@ -1,0 +1,66 @@
+"""Requests to the administration API: functions that make a `RequestSpec` of plain arguments."""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from penstock.clients._core.requests import RequestSpec, nothing
+from penstock.clients.http.binding import HttpRequest
+from penstock.clients.http.errors import BadReply
+
+T = TypeVar("T")
+
+ROOT: Final = "/api/v1"
+_IDEMPOTENT: Final = ("GET", "PUT")
+
+
+def call(
+    method: str,
+    *path: str,
+    reply: type[T],
+    body: Any = None,
+    query: dict[str, Any] | None = None,
+    idempotent: bool | None = None,
+) -> RequestSpec[T]:
+    """A request to a path of the API, given in its parts, with a JSON document of this type as the reply. What only
+    reads or sets is sent again if the connection breaks, unless `idempotent` says otherwise."""
+    repeatable = method in _IDEMPOTENT if idempotent is None else idempotent
+    return RequestSpec(
+        _request(method, path, body, query),
+        lambda document: _decoded(document, reply),
+        idempotent=repeatable,
+        changes=repeatable and method != "GET",
+    )
+
+
+def change(method: str, *path: str, body: Any = None, query: dict[str, Any] | None = None) -> RequestSpec[None]:
+    """The same, of a request whose reply only says that it is done."""
+    repeatable = method in _IDEMPOTENT
+    return RequestSpec(_request(method, path, body, query), nothing, idempotent=repeatable, changes=repeatable)
+
+
+def raw(
+    method: str, *path: str, body: Any = None, accept: str, idempotent: bool = False, timeout: float | None = None
+) -> RequestSpec[bytes]:
+    """The same, with a reply of another type, as it is."""
+    return RequestSpec(
+        _request(method, path, body, None, accept), lambda data: data, idempotent=idempotent, timeout=timeout
+    )
+
+
+def _request(
+    method: str, path: tuple[str, ...], body: Any, query: dict[str, Any] | None, accept: str = "application/json"
+) -> HttpRequest:
+    given = {name: value for name, value in (query or {}).items() if value is not None}
+    target = ROOT + "".join([f"/{quote(part, safe='')}" for part in path]) + (f"?{urlencode(given)}" if given else "")
+    return HttpRequest(method, target, b"" if body is None else msgspec.json.encode(body), accept)
+
+
+def _decoded(document: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(document, type=kind)
+    except msgspec.MsgspecError as error:
+        raise BadReply(f"The server sent an unreadable document: {error}") from error

@@ -1,0 +1,246 @@
+"""Routes: a table of methods and paths, and what carries each out.
+
+A route's path is a template: `/topics/{topic}/records`. Its query parameters and its body are msgspec structs, decoded
+before its handler is called, so that a handler sees values of the right types and within their bounds, and a document
+about the routes can be made of the table alone. Every request on a route is somebody's: see `login`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final, TypeAlias, get_args, get_origin
+from urllib.parse import parse_qsl, unquote_to_bytes, urlsplit
+
+import msgspec
+
+from penstock.broker.broker import Broker
+from penstock.broker.errors import AccessDenied, InvalidName
+from penstock.broker.names import DEFAULT_SCOPE, Scope, scope
+from penstock.broker.runtime.executor import Deferred
+from penstock.broker.security.access import Identity
+from penstock.doors.http.errors import HttpError, problem
+from penstock.doors.http.replies import JSON, HttpReply, Outcome
+from penstock.doors.http.request import Admission, Call, RequestHead
+
+SAFE_METHODS: Final = ("GET", "HEAD")
+CUSTOM_HEADER: Final = "x-requested-with"
+MAX_BODY: Final = 64 << 10
+MAX_STRANGER_BODY: Final = 64 << 10  # of a request of nobody in particular
+
+
+class NoParameters(msgspec.Struct, forbid_unknown_fields=True):
+    """The query parameters of a route that has none but the tenant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request as its handler is given it."""
+
+    identity: Identity
+    tenant: str
+    namespace: str
+    names: Mapping[str, str]  # what stands for the template's braces
+    query: Any  # as the route's `query`
+    body: Any  # as the route's `body`; the bytes of it if that is None
+    accept: str = ""
+    enforced: bool = False  # security is on
+    named_tenant: str | None = None  # the tenant that the request names
+
+    @property
+    def scope(self) -> Scope:
+        return scope(self.tenant, self.namespace)
+
+
+Handler: TypeAlias = Callable[[Request], Outcome]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One method of one path."""
+
+    method: str
+    path: str
+    handler: Handler
+    summary: str
+    query: type[msgspec.Struct] = NoParameters
+    body: type[Any] | None = None
+    reply: Any = None  # the type of the reply's JSON document
+    status: int = 200
+    audit: str = ""  # the type of the audit event of an attempt that fails
+    changes: bool | None = None  # whether it changes something; None: as its method says
+    max_body: int = MAX_BODY
+    content: tuple[str, ...] = (JSON,)  # media types of the reply
+
+    @property
+    def name(self) -> str:
+        """Its name in documents: those of its handler and of what that is a method of."""
+        owner = getattr(self.handler, "__self__", None)
+        noun = re.sub(r"(?<!^)(?=[A-Z])", "_", type(owner).__name__.removesuffix("Routes")).lower()
+        return f"{noun}_{self.handler.__name__}" if owner is not None else self.handler.__name__
+
+    @property
+    def mutates(self) -> bool:
+        return self.method not in SAFE_METHODS if self.changes is None else self.changes
+
+
+@dataclass(slots=True)
+class _Node:
+    """The routes of a path, and what follows it."""
+
+    routes: dict[str, Route] = field(default_factory=dict)
+    literals: dict[str, _Node] = field(default_factory=dict)
+    parameter: tuple[str, _Node] | None = None
+
+
+class Router:
+    """Answers the requests of a session by a table of routes."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        routes: Iterable[Route],
+        missing: str = "there is nothing at this path",
+        enforced: bool | None = None,
+    ) -> None:
+        """`enforced` is whether handlers are told that security is on; None: as it is."""
+        self._broker = broker
+        self._enforced = enforced
+        self._missing = missing
+        self.routes = tuple(routes)
+        self._root = _Node()
+        for route in self.routes:
+            self._add(route)
+
+    def _add(self, route: Route) -> None:
+        node = self._root
+        for part in route.path.split("/")[1:]:
+            if part.startswith("{"):
+                if node.parameter is None:
+                    node.parameter = (part[1:-1], _Node())
+                node = node.parameter[1]
+            else:
+                node = node.literals.setdefault(part, _Node())
+        assert route.method not in node.routes, f"{route.method} {route.path} is there twice"
+        node.routes[route.method] = route
+
+    def find(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
+        """The route of a request and the names in its path; raises HttpError."""
+        node, names = self._root, {}
+        for part in path.split("/")[1:]:
+            literal = node.literals.get(part)
+            if literal is not None:
+                node = literal
+            elif node.parameter is not None and part:
+                name, node = node.parameter
+                names[name] = _decoded(part)
+            else:
+                raise HttpError(404, "not_found", self._missing)
+        if not node.routes:
+            raise HttpError(404, "not_found", self._missing)
+        route = node.routes.get("GET" if method == "HEAD" else method)
+        if route is None:
+            allowed = [*node.routes, *(("HEAD",) if "GET" in node.routes else ())]
+            raise HttpError(
+                405, "method_not_allowed", f"only {' and '.join(allowed)}", (("Allow", ", ".join(allowed)),)
+            )
+        return route, names
+
+    def open(self, head: RequestHead) -> Admission:
+        route, names = self.find(head.method, head.path)
+        if route.mutates:
+            _refuse_forgery(head)
+        parameters = _parameters(head.query)
+        tenant, namespace = parameters.pop("tenant", None), parameters.pop("namespace", None)
+        identity = head.login.identify(head.headers, None if tenant is None else tenant[-1])
+
+        def admit(found: Identity) -> Call:
+            query = _query(route.query, parameters)
+            request = Request(
+                found,
+                (tenant[-1] if tenant else found.tenant) or DEFAULT_SCOPE.tenant,
+                namespace[-1] if namespace else DEFAULT_SCOPE.namespace,
+                names,
+                query,
+                None,
+                head.headers.get("accept", ""),
+                self._broker.access.enforced if self._enforced is None else self._enforced,
+                tenant[-1] if tenant else None,
+            )
+            limit = min(route.max_body, MAX_STRANGER_BODY) if head.login.stranger else route.max_body
+            return Call(limit, partial(self._run, route, head, request))
+
+        return identity.then(admit) if isinstance(identity, Deferred) else admit(identity)
+
+    def _run(self, route: Route, head: RequestHead, request: Request, body: bytes) -> Outcome:
+        try:
+            if not route.audit:
+                return route.handler(_with_body(route, request, body))
+            with self._broker.audit.attempt(request.identity, route.audit):
+                return route.handler(_with_body(route, request, body))
+        except AccessDenied:
+            if head.login.stranger:
+                raise head.login.refused() from None
+            raise
+
+
+def _with_body(route: Route, request: Request, body: bytes) -> Request:
+    return replace(request, body=body if route.body is None else msgspec.json.decode(body, type=route.body))
+
+
+def _refuse_forgery(head: RequestHead) -> None:
+    """Another site's page can make a browser send a request, with what the browser knows: but not with this type of
+    body or with a header of its own, and not without saying from where it comes."""
+    origin = head.headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc.lower() != head.headers.get("host", "").lower():
+        raise HttpError(403, "foreign_origin", "this is not taken from pages of another site")
+    kind = head.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != JSON and CUSTOM_HEADER not in head.headers:
+        raise HttpError(
+            415, "json_only", "a request that changes something has Content-Type: application/json, or X-Requested-With"
+        )
+
+
+def _parameters(query: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, errors="strict")
+    except ValueError:
+        raise HttpError(400, "invalid_request", "the query of the address is not UTF-8") from None
+    for name, value in pairs:
+        found.setdefault(name, []).append(value)
+    return found
+
+
+def _query(kind: type[msgspec.Struct], parameters: dict[str, list[str]]) -> Any:
+    lists = _list_fields(kind)
+    values: dict[str, Any] = {}
+    for name, given in parameters.items():
+        if name in lists:
+            values[name] = given
+        elif len(given) == 1:
+            values[name] = given[0]
+        else:
+            raise HttpError(400, "invalid_request", f"'{name[:100]}' is there more than once")
+    return msgspec.convert(values, type=kind, strict=False)
+
+
+def _list_fields(kind: type[msgspec.Struct]) -> frozenset[str]:
+    return frozenset(each.encode_name for each in msgspec.structs.fields(kind) if _is_list(each.type))
+
+
+def _is_list(kind: Any) -> bool:
+    return get_origin(kind) in (list, tuple) or any(_is_list(each) for each in get_args(kind))
+
+
+def _decoded(part: str) -> str:
+    try:
+        return unquote_to_bytes(part).decode()
+    except UnicodeDecodeError:
+        raise InvalidName("A name in the path is not UTF-8") from None
+
+
+def not_found(message: str) -> HttpReply:
+    return problem(404, "not_found", message)

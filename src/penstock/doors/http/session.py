@@ -1,0 +1,388 @@
+"""The session of one HTTP connection, on h11: requests one after the other, replies in order, keep-alive.
+
+A request is first asked for by its head (`Application.open`): who is refused, or must log in, has sent no body yet. A
+reply in pieces is pulled from its source as fast as the client takes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any, Final
+
+import h11
+
+from penstock.broker.broker import Broker
+from penstock.broker.runtime.executor import Deferred
+from penstock.broker.runtime.turns import Turn
+from penstock.broker.security.access import Identity
+from penstock.doors.http.errors import EXPECTED_ERRORS, error_reply, problem
+from penstock.doors.http.login import Login
+from penstock.doors.http.replies import (
+    WAITING,
+    HttpReply,
+    Outcome,
+    PendingHttpReply,
+    Piece,
+    ReplySource,
+    StreamedReply,
+)
+from penstock.doors.http.request import Admission, Application, Call, RequestHead
+from penstock.doors.session import Channel
+from penstock.log.engine import CommitGroup, GroupState
+
+logger = logging.getLogger(__name__)
+
+MAX_HEAD: Final = 16 << 10
+MAX_REFUSED_BODY: Final = 64 << 10  # bytes that are read to keep a connection whose request is refused
+SAFE: Final = (("X-Content-Type-Options", "nosniff"), ("Cache-Control", "no-store"))
+
+
+class HttpSession:
+    def __init__(self, broker: Broker, channel: Channel, identity: Identity, application: Application) -> None:
+        """`identity` is that of requests without credentials."""
+        self._broker = broker
+        self._channel = channel
+        self._application = application
+        self._login = Login(broker, identity, channel.peer)
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
+        self._turn = Turn(broker.turns, self._resume)
+        self._request: h11.Request | None = None
+        self._latest: h11.Request | None = None  # for `describe_work`
+        self._arrivals = 0  # pieces of input so far
+        self._call: Call | HttpReply | None = None  # of the request whose body comes
+        self._body_bytes = 0
+        self._body: list[bytes] = []
+        self._stream: ReplySource | None = None  # of the reply that is being sent
+        self._pulling = False  # a piece of it is being made
+        self._woken = False  # and there is more
+        self._advancing = False
+        self._waiting = False  # for a commit or for work; further requests wait too
+        self._last = False  # close after the reply that is waited for
+        self._closed = False
+
+    # -- Session
+
+    @property
+    def long_lived(self) -> bool:
+        """While a reply without an end is sent. Else False: a client that has another question connects again."""
+        return self._stream is not None and self._stream.endless
+
+    def receive(self, data: bytes) -> None:
+        if self._closed:
+            return
+        if data:
+            self._http.receive_data(data)
+            self._arrivals += 1
+        self._advance()
+
+    def end_of_input(self) -> None:
+        if self._closed:
+            return
+        self._http.receive_data(b"")
+        self._advance()
+        later = self._turn.yielding or self._channel.congested  # the end of the connection is the last event then
+        if not later or self._stream is not None:
+            self._finish()
+
+    def stop(self) -> None:
+        self._finish()
+
+    def lost(self) -> None:
+        self._closed = True
+        self._close_stream()
+
+    @property
+    def yielding(self) -> bool:
+        return self._turn.yielding
+
+    def describe_work(self) -> dict[str, str]:
+        request = self._latest
+        kind = "" if request is None else f"{request.method.decode()} {request.target.decode()}"
+        return {"door": "http", "peer": self._channel.peer, "request": kind[:100], "identity": self._login.name}
+
+    @property
+    def held_bytes(self) -> int:
+        return 0 if self._closed else len(self._http.trailing_data[0]) + self._body_bytes
+
+    # -- requests
+
+    def _resume(self) -> None:
+        """Others have had their turn."""
+        if self._advancing or self._closed:
+            return
+        turns = self._broker.turns
+        began = turns.timer()
+        self._guard(self._advance)
+        turns.charge(turns.timer() - began, self)
+        if not self._closed:
+            self._channel.progress()
+
+    def _advance(self) -> None:
+        """Handle what has arrived, as long as the connection's share of the turn lasts."""
+        if self._advancing:
+            return
+        turn = self._turn
+        turn.begun = False
+        turn.stranger = self._login.stranger
+        self._advancing = True
+        try:
+            while not (self._closed or turn.yielding):
+                if turn.over():
+                    turn.give_way()
+                elif self._stream is not None:
+                    if not self._pump(self._stream):
+                        break
+                elif self._waiting or self._channel.congested or not self._step():
+                    break
+                turn.requests -= 1
+        except h11.RemoteProtocolError as error:
+            status = error.error_status_hint or 400
+            if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+                self._send(problem(status, "invalid_request", str(error)), keep=False)
+            self._close()
+        finally:
+            self._advancing = False
+
+    def _step(self) -> bool:
+        """Handle one event; False if the next one takes more input."""
+        event = self._http.next_event()
+        if isinstance(event, h11.Request):
+            self._request = self._latest = event
+            self._call, self._body_bytes, self._body = None, 0, []
+            self._open(event)
+        elif isinstance(event, h11.Data):
+            self._take(event.data)
+        elif isinstance(event, h11.EndOfMessage):
+            self._follow(self._outcome())
+        elif isinstance(event, h11.ConnectionClosed):
+            self._close()
+        else:
+            return False
+        return True
+
+    def _open(self, request: h11.Request) -> None:
+        path, _, query = request.target.partition(b"?")
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers}
+        head = RequestHead(
+            request.method.decode(),
+            path.decode("latin-1"),
+            query.decode("latin-1"),
+            headers,
+            self._login,
+            self._arrivals,
+        )
+        try:
+            admission = self._application.open(head)
+        except EXPECTED_ERRORS as error:
+            admission = error_reply(error)
+        self._admit(admission)
+
+    def _admit(self, admission: Admission) -> None:
+        if isinstance(admission, Deferred):
+            self._await(admission, self._admit)
+            return
+        self._call = admission
+        if self._http.they_are_waiting_for_100_continue:
+            if isinstance(admission, HttpReply):
+                self._last = True
+                self._send_reply(admission)
+            else:
+                self._channel.send(self._http.send(h11.InformationalResponse(status_code=100, headers=[])) or b"")
+
+    def _take(self, data: bytes) -> None:
+        self._body_bytes += len(data)
+        if isinstance(self._call, Call):
+            self._body.append(data)
+            limit = self._call.max_body
+        else:
+            limit = MAX_REFUSED_BODY
+        if self._body_bytes > limit:
+            self._send(problem(413, "body_too_large", f"the body has more than {limit} bytes"), keep=False)
+            self._close()
+
+    def _outcome(self) -> Outcome:
+        call, body = self._call, b"".join(self._body)
+        self._call, self._body, self._body_bytes = None, [], 0
+        assert call is not None
+        if isinstance(call, HttpReply):
+            return call
+        try:
+            return call.run(body)
+        except EXPECTED_ERRORS as error:
+            return error_reply(error)
+
+    # -- replies
+
+    def _follow(self, outcome: Outcome) -> None:
+        if isinstance(outcome, HttpReply):
+            self._send_reply(outcome)
+        elif isinstance(outcome, PendingHttpReply):
+            self._waiting = True
+            outcome.group.on_done(lambda group: self._guard(lambda: self._committed(group, outcome.reply)))
+        elif isinstance(outcome, StreamedReply):
+            self._begin_stream(outcome)
+        else:
+            self._await(outcome, self._follow)
+
+    def _await(self, work: Deferred[Any, Any], then: Callable[[Any], None]) -> None:
+        """Nothing else of the connection happens until the work is done. It is finished even if nobody waits for the
+        reply any more: the request was accepted."""
+        self._waiting = True
+
+        def finish() -> None:
+            try:
+                found = work.finish()
+            except EXPECTED_ERRORS as error:
+                found = error_reply(error)
+            self._waiting = False
+            if not self._closed:
+                then(found)
+                self._go_on()
+
+        work.start(self._broker.executor, lambda: self._guard(finish))
+
+    def _committed(self, group: CommitGroup, reply: HttpReply) -> None:
+        self._waiting = False
+        if self._closed:
+            return
+        if group.state is GroupState.FAILED:
+            assert group.error is not None
+            reply = error_reply(group.error)
+        self._send_reply(reply)
+        self._go_on()  # the next request may be here already
+
+    def _go_on(self) -> None:
+        if not (self._closed or self._advancing):
+            self._advance()
+            if not self._closed:
+                self._channel.progress()
+
+    def _guard(self, step: Callable[[], None]) -> None:
+        """Take a step that was waited for. An error that nobody expected is counted, logged, answered, and the end of
+        this connection."""
+        try:
+            step()
+        except Exception:
+            self._broker.metrics.internal_errors += 1
+            logger.exception("a request of %s failed", self._channel.peer, extra={"peer": self._channel.peer})
+            if not self._closed:
+                self._fail()
+
+    def _fail(self) -> None:
+        with contextlib.suppress(Exception):  # half a reply may have been sent
+            if self._http.our_state is h11.SEND_RESPONSE:
+                text = "internal error; the broker's log tells more"
+                self._send(problem(500, "internal_error", text), keep=False)
+        self._close()
+
+    def _finish(self) -> None:
+        """Close; if a reply is still owed, after it."""
+        if self._stream is not None and self._stream.endless:
+            self._last = True
+            self._end_stream()
+        elif self._waiting or self._stream is not None:
+            self._last = True
+        else:
+            self._close()
+
+    def _send_reply(self, reply: HttpReply) -> None:
+        self._send(reply, keep=not self._last)
+        self._next_cycle()
+
+    def _next_cycle(self) -> None:
+        if self._last or self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
+            self._close()
+        else:
+            self._http.start_next_cycle()
+            self._request = None
+
+    def _head(self, status: int, headers: list[tuple[str, str]], *, keep: bool) -> bytes:
+        if not keep and ("Connection", "close") not in headers:
+            headers.append(("Connection", "close"))
+        reason = HTTPStatus(status).phrase
+        return self._http.send(h11.Response(status_code=status, headers=headers, reason=reason)) or b""
+
+    def _send(self, reply: HttpReply, *, keep: bool) -> None:
+        headers = [("Content-Type", reply.content_type), ("Content-Length", str(len(reply.body)))]
+        parts = [self._head(reply.status, [*headers, *SAFE, *reply.headers], keep=keep)]
+        if self._request is None or self._request.method != b"HEAD":
+            parts.append(self._http.send(h11.Data(data=reply.body)) or b"")
+        parts.append(self._http.send(h11.EndOfMessage()) or b"")
+        self._channel.send(b"".join(parts))
+
+    # -- replies in pieces
+
+    def _begin_stream(self, reply: StreamedReply) -> None:
+        headers = [("Content-Type", reply.content_type), *SAFE, *reply.headers]
+        self._channel.send(self._head(reply.status, headers, keep=not self._last))
+        self._stream = reply.source
+        if self._request is not None and self._request.method == b"HEAD":
+            self._end_stream()
+        else:
+            reply.source.open(self._wake)
+
+    def _pump(self, source: ReplySource) -> bool:
+        """Send one piece; False if there is none now, or the client has not taken those before it."""
+        if self._pulling or self._channel.congested:
+            return False
+        self._woken = False
+        try:
+            piece: Piece = source.pull()
+        except EXPECTED_ERRORS as error:
+            self._break_stream(error)
+            return False
+        if isinstance(piece, Deferred):
+            self._pulling = True
+            piece.start(self._broker.executor, lambda: self._guard(lambda: self._pulled(piece)))
+            return not self._pulling
+        if piece is WAITING:
+            return self._woken
+        self._send_piece(piece)  # type: ignore[arg-type]
+        return True
+
+    def _pulled(self, work: Deferred[Any, bytes | None]) -> None:
+        self._pulling = False
+        if self._closed or self._stream is None:
+            return
+        try:
+            piece = work.finish()
+        except EXPECTED_ERRORS as error:
+            self._break_stream(error)
+            return
+        self._send_piece(piece)
+        self._go_on()
+
+    def _send_piece(self, piece: bytes | None) -> None:
+        if piece is None:
+            self._end_stream()
+        elif piece:
+            self._channel.send(self._http.send(h11.Data(data=piece)) or b"")
+
+    def _wake(self) -> None:
+        """The source has more. It is called from within other work: the piece is sent in a turn of its own."""
+        if not self._woken:
+            self._woken = True
+            self._broker.turns.later(self._resume, little=True)
+
+    def _end_stream(self) -> None:
+        self._close_stream()
+        self._channel.send(self._http.send(h11.EndOfMessage()) or b"")
+        self._next_cycle()
+
+    def _break_stream(self, error: Exception) -> None:
+        logger.info("%s: a reply ends early: %s", self._channel.peer, error, extra={"peer": self._channel.peer})
+        self._close()
+
+    def _close_stream(self) -> None:
+        source, self._stream = self._stream, None
+        if source is not None:
+            source.close()
+
+    def _close(self) -> None:
+        self._close_stream()
+        if not self._closed:
+            self._closed = True
+            self._channel.close()

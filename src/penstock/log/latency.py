@@ -1,0 +1,62 @@
+"""Latencies: durations that hot paths note, as a histogram and as the last ones. Shared by the log and the broker."""
+
+from __future__ import annotations
+
+from array import array
+from itertools import accumulate
+from typing import Final
+
+LATENCY_SAMPLES: Final = 1024
+FIRST_BUCKET: Final = 12  # of a histogram, as a power of two in ns: 4 µs,
+LAST_BUCKET: Final = 34  # to 17 s
+
+
+class Latency:
+    """Durations in ns: all of them in a histogram, whose buckets end at powers of two, and the last ones for exact
+    percentiles."""
+
+    __slots__ = ("_buckets", "_folded", "_next", "_samples", "_sum", "count")
+
+    def __init__(self) -> None:
+        self._samples = array("q", bytes(8 * LATENCY_SAMPLES))  # a ring of the last ones
+        self._next = 0  # where the next one goes
+        self._folded = 0  # those from here to `_next` are not in the buckets yet
+        self.count = 0  # of samples in the buckets
+        self._sum = 0
+        self._buckets = [0] * 65  # how many took up to 2 ** index ns, and more than half of that
+
+    def add(self, nanoseconds: int) -> None:
+        self._samples[self._next] = nanoseconds
+        self._next += 1
+        if self._next == LATENCY_SAMPLES:
+            self._fold()
+            self._next = self._folded = 0
+
+    def _fold(self) -> None:
+        """Count the new samples in the buckets, many at once."""
+        buckets, samples = self._buckets, self._samples[self._folded : self._next]
+        for nanoseconds in samples:
+            buckets[(nanoseconds - 1).bit_length()] += 1
+        self.count += len(samples)
+        self._sum += sum(samples)
+        self._folded = self._next
+
+    def last(self) -> list[int]:
+        """The last ones, at most `LATENCY_SAMPLES`, in no order."""
+        wrapped = self.count >= LATENCY_SAMPLES
+        return list(self._samples if wrapped else self._samples[: self._next])
+
+    def histogram(self) -> tuple[list[tuple[str, float]], float]:
+        """(upper bound in seconds, how many took no longer) for each bucket that a broker can meet, and the sum."""
+        self._fold()
+        totals = list(accumulate(self._buckets))
+        buckets = [(str(2**index / 1e9), float(totals[index])) for index in range(FIRST_BUCKET, LAST_BUCKET + 1)]
+        return [*buckets, ("+Inf", float(self.count))], self._sum / 1e9
+
+
+def quantiles(samples: list[int], fractions: list[float]) -> list[int]:
+    """Exact ones, of these samples; zeros if there are none."""
+    ordered = sorted(samples)
+    if not ordered:
+        return [0] * len(fractions)
+    return [ordered[min(len(ordered) - 1, int(fraction * len(ordered)))] for fraction in fractions]

@@ -1,0 +1,37 @@
+"""One repair of a table, as a job: of the table worker while a broker runs, of the `penstock` command if none does."""
+
+from __future__ import annotations
+
+import time
+
+from penstock.broker.tables.table import RepairJob, RepairReport
+from penstock.log.tables.repair import repair
+from penstock.log.tables.store import REPLACED
+from penstock.log.tables.verify import Progress
+from penstock.log.tailer import Tailer
+
+
+def repair_table(job: RepairJob, tailer: Tailer, progress: Progress | None) -> RepairReport:
+    """Raises LogError."""
+    keep = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    done = repair(job.ref, tailer, job.starts, job.ends, keep, progress, checksums=job.checksums)
+    after = done.after
+    assert after is not None
+    kept = done.log_rebuilt or done.rebuilt or done.removed
+    return RepairReport(
+        after.sound,
+        after.version,
+        after.checked,
+        after.compared,
+        done.log_rebuilt,
+        done.rebuilt,
+        done.lost,
+        done.removed,
+        done.rewritten,
+        f"{job.ref.url}/{REPLACED}/{keep}" if kept else "",
+        after.damage,
+        [
+            *([after.unreadable] if after.unreadable else []),
+            *(f"partition {number}, offset {offset}: {reason}" for number, offset, reason in after.differences),
+        ],
+    )

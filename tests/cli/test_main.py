@@ -1,0 +1,63 @@
+"""The root of the command line: what it lists, what it imports, and how it takes mistakes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from tests.launcher import penstock
+from typer.main import get_command
+
+from penstock.cli.main import SECTIONS, app
+
+ENTRIES = {name: entry for _, part in SECTIONS for name, entry in part.items()}
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_every_command_of_the_table_has_help(name: str) -> None:
+    done = penstock(name, "--help")
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"Usage: penstock {name} ")
+    assert "--install-completion" not in done.stdout  # the root has it, once
+
+
+def test_the_help_of_the_root_lists_all_commands_under_their_headings() -> None:
+    said = penstock("--help").stdout
+    for heading, entries in SECTIONS:
+        assert f"\n{heading}:\n" in said
+        for name, entry in entries.items():
+            assert f"  {name} " in said and entry.summary.split()[0] in said
+
+
+def test_the_help_of_the_root_imports_no_command() -> None:
+    code = (
+        "import sys; sys.argv = ['penstock', '--help']\n"
+        "from penstock.cli.main import app\n"
+        "try: app()\n"
+        "except SystemExit: pass\n"
+        "print('loaded', *sorted(m for m in sys.modules if m.startswith('penstock.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "loaded penstock.cli penstock.cli.lazy_group penstock.cli.main"
+
+
+def test_a_command_that_is_misspelt_gets_a_suggestion() -> None:
+    done = penstock("topc", "list")
+    assert done.returncode == 2
+    assert "No such command 'topc'. Did you mean 'topic', 'top'?" in done.stderr
+
+
+def test_a_command_is_imported_once() -> None:
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    assert set(commands) == set(ENTRIES) and len(commands) == len(ENTRIES)
+    assert commands["version"] is commands["version"]
+    with pytest.raises(KeyError):
+        commands["nonsense"]
+
+
+def test_shell_completion_knows_the_commands() -> None:
+    done = penstock(
+        _PENSTOCK_COMPLETE="complete_bash", COMP_WORDS="penstock to", COMP_CWORD="1", _TYPER_COMPLETE_ARGS="penstock to"
+    )
+    assert done.stdout.split() == ["topic", "token", "top"]

@@ -1,0 +1,108 @@
+"""Which broker a command talks to, and as whom: flags, environment, contexts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import typer
+
+from penstock.cli import contexts
+from penstock.cli.context import add, use
+from penstock.cli.contexts import Context
+from penstock.cli.target import DEFAULT_SERVER, TargetFlags, resolve
+
+VARIABLES = ("SERVER", "CONTEXT", "USER", "PASSWORD_FILE", "KEY_FILE", "TOKEN_FILE", "TLS", "TLS_CA")
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    for name in VARIABLES:
+        monkeypatch.delenv(f"PENSTOCK_{name}", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> str:
+    path = tmp_path / "secret"
+    path.write_text("s3cret\nsecond line\n")
+    return str(path)
+
+
+def test_without_anything_it_is_this_machine() -> None:
+    target = resolve(TargetFlags())
+    assert str(target.endpoint) == DEFAULT_SERVER
+    assert (target.user, target.password, target.key, target.token, target.tls) == (None,) * 5
+
+
+def test_flags_are_stronger_than_the_environment_and_that_than_the_context(
+    monkeypatch: pytest.MonkeyPatch, secret: str
+) -> None:
+    add("prod", server="prod:1", tenant="t", key_file=secret, use=True)
+    assert str(resolve(TargetFlags()).endpoint) == "prod:1"
+    assert resolve(TargetFlags()).key == "s3cret" and resolve(TargetFlags()).tenant == "t"
+    monkeypatch.setenv("PENSTOCK_SERVER", "environment:2")
+    assert str(resolve(TargetFlags()).endpoint) == "environment:2"
+    assert str(resolve(TargetFlags(server="flag:3")).endpoint) == "flag:3"
+
+
+def test_another_server_is_not_shown_the_secrets_of_the_context_in_use(secret: str) -> None:
+    add("prod", server="prod:1", key_file=secret, use=True)
+    assert resolve(TargetFlags(server="other:1")).key is None
+
+
+def test_another_login_replaces_that_of_the_context(secret: str) -> None:
+    add("prod", server="prod:1", key_file=secret, use=True)
+    target = resolve(TargetFlags(user="ada", password_file=secret))
+    assert (str(target.endpoint), target.user, target.password, target.key) == ("prod:1", "ada", "s3cret", None)
+
+
+def test_a_context_is_named_by_flag_or_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    add("prod", server="prod:1", use=True)
+    add("test", server="test:1")
+    assert str(resolve(TargetFlags(context="test")).endpoint) == "test:1"
+    monkeypatch.setenv("PENSTOCK_CONTEXT", "test")
+    assert str(resolve(TargetFlags()).endpoint) == "test:1"
+    use("test")
+    monkeypatch.delenv("PENSTOCK_CONTEXT")
+    assert str(resolve(TargetFlags()).endpoint) == "test:1"
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (TargetFlags(server="nonsense"), "--server nonsense"),
+        (TargetFlags(context="nowhere"), "there is no context 'nowhere'"),
+        (TargetFlags(password_file="x"), "--password-file needs --user"),
+        (TargetFlags(key_file="x", token_file="y"), "--key-file and --token-file"),
+        (TargetFlags(key_file="/nowhere"), "/nowhere: No such file"),
+        (TargetFlags(tls_ca="/nowhere"), "--tls-ca /nowhere"),
+    ],
+)
+def test_mistakes_end_the_command(flags: TargetFlags, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit):
+        resolve(flags)
+    assert said in capsys.readouterr().err
+
+
+def test_an_empty_secret_is_no_secret(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (home / "empty").write_text("\n")
+    with pytest.raises(typer.Exit):
+        resolve(TargetFlags(key_file=str(home / "empty")))
+    assert "its first line is empty" in capsys.readouterr().err
+
+
+def test_the_file_of_contexts_is_the_users_own(home: Path) -> None:
+    add("prod", server="prod:1")
+    file = home / "penstock" / "contexts.json"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert contexts.load().contexts == {"prod": Context(server="prod:1")}
+
+
+def test_a_broken_file_of_contexts_is_told_with_its_place(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (home / "penstock").mkdir()
+    (home / "penstock" / "contexts.json").write_text("{")
+    with pytest.raises(typer.Exit):
+        resolve(TargetFlags())
+    assert "contexts.json" in capsys.readouterr().err

@@ -1,0 +1,143 @@
+"""Spark's row and column of the matrix: it reads what every way in wrote, and every way out shows what it wrote, with
+the same offset, key, value, time, headers and order: from the journal, from tables by the source, and from tables by
+`penstock.spark.table()`, where Spark reads the files itself. `tests/matrix` has the others.
+
+Spark writes four topics. `spark_own` has one partition, and all kinds of payloads; in tenant 7 there is one of the same
+name with other records. `spark_given` has three partitions, which the rows name, and one stays empty; in `spark_spread`
+the log chooses one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from datetime import UTC
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from tests.matrix.observations import PARTITIONS, WRITTEN_TO, Matrix, Observations, Written
+from tests.matrix.payloads import Entry, entries, short_entries
+from tests.matrix.readers import READERS, Reader, Row
+from tests.matrix.test_matrix import check_all
+from tests.matrix.writers import DEFAULT, TENANT, WRITERS, Place
+from tests.spark.matrix_cells import FILES, PHASES, SPARK
+
+from penstock.spark import table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+COLUMNS: Final = "topic string, partition int, value binary, key binary, headers array<struct<key:string,value:binary>>"
+
+
+class Spark(Reader):
+    shows = frozenset({"offset", "key", "timestamp", "headers"})
+    tenants = True
+    phases = (*PHASES, FILES)
+
+
+@pytest.fixture(scope="module")
+def seen(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Observations]:
+    matrix = Matrix(tmp_path_factory.mktemp("matrix"))
+    try:
+        matrix.write()
+        written = _write(spark, matrix)
+        for phase in PHASES:
+            if phase == "table":
+                matrix.move_to_tables()
+            matrix.observe(phase, written)
+            _observe(spark, matrix, phase)
+        _observe(spark, matrix, FILES)
+        yield matrix.seen
+    finally:
+        matrix.close()
+
+
+def _options(matrix: Matrix, tenant: str) -> dict[str, str]:
+    return {"bootstrap.servers": matrix.broker.address("flight"), "tenant": tenant, "includeHeaders": "true"}
+
+
+# -- writing
+
+
+def _write(spark: SparkSession, matrix: Matrix) -> list[Written]:
+    """In one write for each tenant."""
+    (own,), given = matrix.create("spark_own", 1), matrix.create("spark_given", PARTITIONS)
+    spread, other = matrix.create("spark_spread", PARTITIONS), own._replace(tenant=TENANT)
+    WRITERS["kimberlite_5b"](matrix.broker).create(other, [])
+    short = {mark: short_entries(mark, keys=True, headers=True) for mark in ("0", "1", "2", "any", TENANT)}
+    topics = [
+        {own: entries(keys=True, headers=True)},
+        {place: short[str(place.partition)] if place.partition in WRITTEN_TO else [] for place in given},
+        {place: short["any"] if place.partition == 0 else [] for place in spread},
+        {other: short[TENANT]},
+    ]
+    began = time.time_ns() // 1000
+    for tenant in (DEFAULT, TENANT):
+        tasks = [
+            _rows(place, records, named=place in given)
+            for topic in topics
+            for place, records in topic.items()
+            if place.tenant == tenant and records
+        ]
+        _save(spark, tasks, _options(matrix, tenant))
+    ended = time.time_ns() // 1000
+    written = [Written(SPARK, topic, spread[0] in topic, 0, began, ended) for topic in topics]
+    matrix.settle(written)
+    matrix.seen.topics += written
+    return written
+
+
+def _rows(place: Place, records: Sequence[Entry], *, named: bool) -> list[tuple[Any, ...]]:
+    partition = place.partition if named else None
+    return [(place.topic, partition, one.value, one.key, list(one.headers) or None) for one in records]
+
+
+def _save(spark: SparkSession, tasks: list[list[tuple[Any, ...]]], options: dict[str, str]) -> None:
+    """Each partition's rows in one task, so that there is one order."""
+    rows = spark.sparkContext.parallelize(tasks, len(tasks)).flatMap(list)
+    spark.createDataFrame(rows, COLUMNS).write.format("penstock").options(**options).mode("append").save()
+
+
+# -- reading
+
+
+def _observe(spark: SparkSession, matrix: Matrix, phase: str) -> None:
+    """All topics of a tenant, in one read. Nothing else is found."""
+    for tenant in (DEFAULT, TENANT):
+        places = [place for topic in matrix.seen.topics for place in topic.records if place.tenant == tenant]
+        topics, options = sorted({place.topic for place in places}), _options(matrix, tenant)
+        if phase == FILES:
+            frame = reduce(_union, [table(spark, topic, **options) for topic in topics])
+        else:
+            frame = spark.read.format("penstock").options(**options, subscribe=",".join(topics)).load()
+        found: dict[tuple[str, int], list[Row]] = defaultdict(list)
+        for row in frame.orderBy("topic", "partition", "offset").collect():
+            found[row.topic, row.partition].append(_row(row))
+        for place in places:
+            matrix.seen.found[phase, SPARK, place] = found.pop((place.topic, place.partition), [])
+        assert not found
+
+
+def _union(one: DataFrame, other: DataFrame) -> DataFrame:
+    return one.unionByName(other)
+
+
+def _row(row: Any) -> Row:
+    microseconds = round(row.timestamp.replace(tzinfo=UTC).timestamp() * 1_000_000)
+    headers = tuple((one.key, bytes(one.value)) for one in row.headers or ())
+    return Row(row.offset, bytes(row.value), None if row.key is None else bytes(row.key), microseconds, headers)
+
+
+@pytest.mark.parametrize("phase", [*PHASES, FILES])
+@pytest.mark.parametrize("writer", [*WRITERS, SPARK, "names", "gaps"])
+def test_spark_reads(seen: Observations, writer: str, phase: str) -> None:
+    check_all(seen, writer, SPARK, phase, Spark)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("reader", READERS)
+def test_spark_writes(seen: Observations, reader: str, phase: str) -> None:
+    check_all(seen, SPARK, reader, phase)
