@@ -40,7 +40,7 @@ echo "  elsewhere:       make PYTHON=/path/to/python3.11 up" >&2; \
 exit 1
 endef
 
-.PHONY: help up setup check test lint types pytest unit bench bursts bench-spark crash fuzz fuzz-rounds canaries matrix soak compiled test-compiled wheel lock clean
+.PHONY: help up setup check test lint types pytest unit bench bursts bench-spark crash fuzz fuzz-rounds canaries matrix reference soak compiled test-compiled wheel lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -115,6 +115,9 @@ canaries: $(VENV)/.ready-to-test ## plant bugs, one at a time, and name the test
 
 matrix: $(VENV)/.ready-to-test build/spark-classes.jsa ## every way into the log against every way out of it; writes the table of docs/conformance.md
 	$(BIN)/python -m tests.matrix $(MATRIX)
+
+reference: $(VENV)/.ready-to-test ## write docs/reference/ anew: commands, configuration keys, metrics and errors, from the code
+	$(BIN)/python -m scripts.reference
 
 soak: $(VENV)/.ready-to-test build/spark-classes.jsa ## all tests, in random order, under hard conditions (rounds: make soak SOAK=5)
 	@sh scripts/soak.sh $(BIN)/pytest $(SOAK)

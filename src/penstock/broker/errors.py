@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 
 class BrokerError(Exception):
-    """Any refusal by `core`."""
+    """Any refusal by the broker."""
 
 
 class InvalidName(BrokerError):
@@ -21,12 +21,16 @@ class InvalidArgument(BrokerError):
 
 
 class TopicNotFound(BrokerError):
+    """There is no topic of this name."""
+
     def __init__(self, topic: str) -> None:
         super().__init__(f"Topic '{topic}' not found")
         self.topic = topic
 
 
 class TopicExists(BrokerError):
+    """A topic of this name is there already."""
+
     def __init__(self, topic: str, partitions: int) -> None:
         super().__init__(f"Topic '{topic}' already exists")
         self.topic = topic
@@ -34,6 +38,8 @@ class TopicExists(BrokerError):
 
 
 class PartitionNotFound(BrokerError):
+    """The topic has fewer partitions."""
+
     def __init__(self, topic: str, partition: int, partitions: int) -> None:
         super().__init__(f"Partition {partition} not found in topic '{topic}'")
         self.topic = topic
@@ -50,6 +56,8 @@ class KeyNotFound(BrokerError):
 
 
 class GroupNotFound(BrokerError):
+    """The group has no offsets and no members in this topic."""
+
     def __init__(self, group: str, topic: str) -> None:
         super().__init__(f"Group '{group}' has nothing in topic '{topic}'")
         self.group = group
@@ -57,6 +65,8 @@ class GroupNotFound(BrokerError):
 
 
 class SchemaNotFound(BrokerError):
+    """There is no schema of this name, or no such version."""
+
     def __init__(self, name: str, version: int | None = None) -> None:
         super().__init__(f"Schema '{name}'{'' if version is None else f' version {version}'} not found")
         self.name = name
@@ -111,7 +121,7 @@ class StagedNotFound(BrokerError):
 
 
 class DelayTooLong(InvalidArgument):
-    """A record that is to appear later than the broker allows. Both in µs."""
+    """A delay that is longer than `topics.max_delay_seconds`."""
 
     def __init__(self, delay: int, limit: int) -> None:
         super().__init__(f"delay {delay / 1e6:g}s exceeds maximum allowed delay {limit / 1e6:g}s")
@@ -136,18 +146,24 @@ class DeadLetterNotFound(BrokerError):
 
 
 class UserNotFound(BrokerError):
+    """The tenant has no user of this name."""
+
     def __init__(self, name: str) -> None:
         super().__init__(f"User '{name}' not found")
         self.name = name
 
 
 class UserExists(BrokerError):
+    """A user of this name is there already."""
+
     def __init__(self, name: str) -> None:
         super().__init__(f"User '{name}' already exists")
         self.name = name
 
 
 class RoleNotFound(BrokerError):
+    """There is no role of this name."""
+
     def __init__(self, name: str) -> None:
         super().__init__(f"Role '{name}' not found")
         self.name = name
@@ -158,6 +174,8 @@ class WrongPassword(BrokerError):
 
 
 class RecordTooLarge(BrokerError):
+    """A record that is larger than `limits.record_bytes`."""
+
     def __init__(self, size: int, limit: int) -> None:
         super().__init__(f"Record of {size} bytes is larger than the limit of {limit} bytes")
         self.size = size
@@ -192,6 +210,8 @@ class ShuttingDown(BrokerError):
 
 
 class InvalidPartitionCount(InvalidArgument):
+    """A topic with no partitions, or with too many."""
+
     def __init__(self, count: int, limit: int) -> None:
         super().__init__(f"Invalid partition count: {count}; 1 to {limit} are allowed")
         self.count = count
@@ -219,12 +239,16 @@ class QueryTooLarge(QueryError):
 
 
 class TableNotFound(QueryError):
+    """The statement names a table that is not there."""
+
     def __init__(self, table: str) -> None:
         super().__init__(f"Table '{table}' not found")
         self.table = table
 
 
 class TableExists(QueryError):
+    """CREATE TABLE of a table that is there already."""
+
     def __init__(self, table: str) -> None:
         super().__init__(f"Table '{table}' already exists")
         self.table = table
@@ -252,12 +276,16 @@ class QueriesOff(QueryError):
 
 
 class TenantNotFound(BrokerError):
+    """There is no such tenant."""
+
     def __init__(self, tenant: str) -> None:
         super().__init__(f"Tenant '{tenant}' not found")
         self.tenant = tenant
 
 
 class TenantExists(BrokerError):
+    """A tenant of this name is registered under another label."""
+
     def __init__(self, tenant: str) -> None:
         super().__init__(f"Tenant '{tenant}' already exists under another label")
         self.tenant = tenant

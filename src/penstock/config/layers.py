@@ -221,20 +221,20 @@ def to_toml(config: Config) -> str:
             section = table
             lines += ["", f"[{section}]"]
         holder = getattr(config.settings, table) if dot else config.settings
-        lines.append(f"{name} = {_toml_value(getattr(holder, name))}  # {config.origin(key)}")
+        lines.append(f"{name} = {to_toml_value(getattr(holder, name))}  # {config.origin(key)}")
     return "\n".join(lines) + "\n"
 
 
-def _toml_value(value: Any) -> str:
+def to_toml_value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
         return msgspec.json.encode(str(value)).decode()  # JSON's string escapes are TOML's
     if isinstance(value, tuple):
-        return "[" + ", ".join(map(_toml_value, value)) + "]"
+        return "[" + ", ".join(map(to_toml_value, value)) + "]"
     if isinstance(value, msgspec.Struct):
         inner = ((name, getattr(value, name)) for name in value.__struct_fields__)
-        return "{ " + ", ".join(f"{name} = {_toml_value(of)}" for name, of in inner) + " }"
+        return "{ " + ", ".join(f"{name} = {to_toml_value(of)}" for name, of in inner) + " }"
     if isinstance(value, float) and value == int(value):
         return str(int(value))
     return str(value)

@@ -41,32 +41,51 @@ _TABLES = TablePolicy()
 
 
 class LogSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`[log]`: how the journal keeps what it is given."""
+    """`[log]`: the journal, and what an acknowledgement means."""
 
     durability: Durability = _LOG.durability
+    """The meaning of an acknowledgement: `synced` (on disk), `written` (handed to the operating system, on disk within
+    a second) or `memory`."""
     file_bytes: Annotated[int, Meta(ge=64 * KIB, le=4 * GIB, extra=SIZE)] = _LOG.file_bytes
+    """Size of a segment. A full segment is closed and moved to tables."""
     entry_bytes: Annotated[int, Meta(ge=64 * KIB, le=GIB, extra=SIZE)] = _LOG.entry_bytes
+    """Largest atomic append: one batch, one transaction or one step of a publication."""
     group_bytes: Annotated[int, Meta(ge=64 * KIB, le=GIB, extra=SIZE)] = _LOG.group_bytes
+    """Size at which a commit group takes no further appends."""
     tail_bytes: Annotated[int, Meta(ge=0, le=64 * GIB, extra=SIZE)] = _LOG.tail_bytes
+    """Newest records kept in memory, so that consumers at the end of a topic never touch the disk."""
     cache_bytes: Annotated[int, Meta(ge=0, le=64 * GIB, extra=SIZE)] = _LOG.cache_bytes
+    """Memory for records that were read back from disk."""
     snapshot_bytes: Annotated[int, Meta(ge=64 * KIB, le=64 * GIB, extra=SIZE)] = _LOG.snapshot_bytes
+    """Journal bytes between two snapshots of the state. Smaller values make restarts faster."""
     roll_seconds: Annotated[float, Meta(ge=1, le=3650 * DAY, extra=DURATION)] = _LOG.roll_seconds
+    """Age at which a segment is closed even if it is not full."""
 
 
 class ListenSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`[listen]`: where each door is. Doors with the same address share one port and are told apart by first bytes."""
+    """`[listen]`: the address of each door, or `off`. Doors with the same address share a port."""
 
     rustlog: Address = "127.0.0.1:9092"
+    """Address of the RustLog door."""
     blipmq: Address = "127.0.0.1:5555"
+    """Address of the BlipMQ door."""
     flymq: Address = "127.0.0.1:9092"
+    """Address of the FlyMQ door."""
     kimberlite: Address = "127.0.0.1:5432"
+    """Address of the Kimberlite door."""
     felix: Address = "127.0.0.1:5000"
+    """Address of the Felix door. QUIC, so this is a UDP port."""
     http: Address = "127.0.0.1:8080"
+    """Address of health checks, metrics and the administration API."""
     flight: Address = "127.0.0.1:8815"
-    flymq_admin: Address = "127.0.0.1:9096"  # FlyMQ's administration over HTTP, for its command line
-    pinned: tuple[str, ...] = ()  # doors whose port serves them alone, without looking at the first bytes
-    # DOOR=PRINCIPAL: whom `security.grants` are for, of clients that have no way to say who they are.
+    """Address of the Arrow Flight endpoint. It needs a port of its own."""
+    flymq_admin: Address = "127.0.0.1:9096"
+    """Address of FlyMQ's administration over HTTP, for FlyMQ's own command line."""
+    pinned: tuple[str, ...] = ()
+    """Doors whose port serves their protocol alone. Other ports detect the protocol from the first bytes."""
     principals: tuple[Annotated[str, Meta(pattern=PRINCIPAL_OF_DOOR)], ...] = ()
+    """`DOOR=PRINCIPAL` for clients of `rustlog` and `http`, which have no login: the principal that `security.grants`
+    apply to."""
 
 
 DOOR_NAMES = tuple(name for name in ListenSection.__struct_fields__ if name not in ("pinned", "principals"))
@@ -74,198 +93,305 @@ UDP_DOORS = ("felix",)  # share no port with the others, whatever its number
 
 
 class TlsSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`[tls]`: PEM files. With a certificate, every stream port takes TLS beside plain text."""
+    """`[tls]`: certificates. With one, every TCP port accepts TLS beside plain text."""
 
     cert: str = ""
+    """PEM file with the certificate chain. It turns TLS on at every port."""
     key: str = ""
-    client_ca: str = ""  # with it, TLS clients must show a certificate that it signed
-    required: bool = False  # refuse plain text
-    min_version: Literal["1.3", "1.2"] = "1.3"  # of TLS that a client must speak; QUIC always has 1.3
+    """PEM file with the private key of `tls.cert`."""
+    client_ca: str = ""
+    """PEM file of an authority. TLS clients must then present a certificate that it signed."""
+    required: bool = False
+    """Refuse clients that do not use TLS."""
+    min_version: Literal["1.3", "1.2"] = "1.3"
+    """Oldest TLS version that clients may use. QUIC always uses 1.3."""
 
 
 class LimitsSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`[limits]`: what one client, and all of them together, can make the broker hold."""
+    """`[limits]`: bounds on what clients can make the broker hold."""
 
     connections: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
-    # What one address may have of them while security is on: this part of what others leave; 1: all, behind a proxy.
+    """Open connections, all doors together."""
     address_share: Annotated[float, Meta(ge=0.01, le=1)] = 0.5
+    """Share of the free connections that one client address may take while security is on. Set 1 behind a proxy, where
+    all clients have one address."""
     connection_bytes: Annotated[int, Meta(ge=64 * KIB, le=GIB, extra=SIZE)] = 16 * MIB
+    """Memory that one connection may hold in requests and unsent replies. Above it, the broker stops reading from that
+    client."""
     total_bytes: Annotated[int, Meta(ge=16 * MIB, le=1024 * GIB, extra=SIZE)] = 512 * MIB
+    """Memory that all connections together may hold."""
     record_bytes: Annotated[int, Meta(ge=1, le=GIB, extra=SIZE)] = Limits().record_bytes
+    """Largest record: key, value and headers."""
     idle_seconds: Annotated[float, Meta(ge=0.1, le=30 * DAY, extra=DURATION)] = 600
+    """Time without a byte after which a stuck client is disconnected: half a request, unread replies, or no login."""
     handshake_seconds: Annotated[float, Meta(ge=0.1, le=3600, extra=DURATION)] = 10
-    keepalive_seconds: Annotated[float, Meta(ge=0, le=DAY, extra=DURATION)] = 60  # silence before TCP probes; 0: none
-    keepalive_interval_seconds: Annotated[float, Meta(ge=1, le=3600, extra=DURATION)] = 15  # between two of them
-    keepalive_probes: Annotated[int, Meta(ge=1, le=127)] = 4  # without an answer: the connection is closed
+    """Time for a TLS or QUIC handshake."""
+    keepalive_seconds: Annotated[float, Meta(ge=0, le=DAY, extra=DURATION)] = 60
+    """Silence before TCP keep-alive probes start. 0 turns them off."""
+    keepalive_interval_seconds: Annotated[float, Meta(ge=1, le=3600, extra=DURATION)] = 15
+    """Time between two keep-alive probes."""
+    keepalive_probes: Annotated[int, Meta(ge=1, le=127)] = 4
+    """Unanswered probes after which a connection is closed."""
     shutdown_seconds: Annotated[float, Meta(ge=0, le=3600, extra=DURATION)] = 10
-    login_requests: Annotated[int, Meta(ge=8, le=1_000_000)] = Limits().login_requests  # before a login that is needed
-    login_bytes: Annotated[int, Meta(ge=64 * KIB, le=GIB, extra=SIZE)] = Limits().login_bytes  # the same
-    topics: Annotated[int, Meta(ge=1, le=1_000_000)] = Limits().topics  # of all tenants together
-    # What one tenant may have of each limit of all together: this part of what the others leave; 1: all of it.
+    """Time that clients get to finish when the broker stops."""
+    login_requests: Annotated[int, Meta(ge=8, le=1_000_000)] = Limits().login_requests
+    """Requests that a client may send before it logs in, where a login is required."""
+    login_bytes: Annotated[int, Meta(ge=64 * KIB, le=GIB, extra=SIZE)] = Limits().login_bytes
+    """Bytes that a client may send before it logs in, where a login is required."""
+    topics: Annotated[int, Meta(ge=1, le=1_000_000)] = Limits().topics
+    """Topics, all tenants together."""
     tenant_share: Annotated[float, Meta(ge=0.01, le=1)] = Limits().tenant_share
-    tenant_connections: Annotated[int, Meta(ge=0, le=1_000_000)] = 1_000  # of one tenant at a door with tenants
-    tenant_requests_per_second: Annotated[float, Meta(ge=0, le=1e9)] = 0  # the same; 0: no limit, as in the next two
+    """Share of each broker-wide limit that one tenant may take from what the other tenants leave. 1 turns sharing
+    off."""
+    tenant_connections: Annotated[int, Meta(ge=0, le=1_000_000)] = 1_000
+    """Connections of one tenant at doors with tenants. 0: no limit."""
+    tenant_requests_per_second: Annotated[float, Meta(ge=0, le=1e9)] = 0
+    """Requests per second of one tenant at doors with tenants. 0: no limit."""
     tenant_topics: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
-    tenant_bytes: Annotated[int, Meta(ge=0, le=1 << 60, extra=SIZE)] = 0  # in its topics, tables too
+    """Topics of one tenant. 0: no limit."""
+    tenant_bytes: Annotated[int, Meta(ge=0, le=1 << 60, extra=SIZE)] = 0
+    """Stored bytes of one tenant, tables included. 0: no limit."""
 
 
 class PerformanceSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`[performance]`: processor time for speed."""
+    """`[performance]`: processor time traded for latency."""
 
-    busy_poll_us: Annotated[int, Meta(ge=0, le=10_000)] = 100  # look for more before going to sleep; 0: sleep at once
-    # The event loop is held up for longer: log who did it; 0: never.
+    busy_poll_us: Annotated[int, Meta(ge=0, le=10_000)] = 100
+    """Microseconds that the event loop polls for more requests before it sleeps. It lowers latency and costs processor
+    time. 0 turns it off."""
     stall_seconds: Annotated[float, Meta(ge=0, le=60, extra=DURATION)] = 0.1
+    """Log who held up the event loop for longer than this. 0: never."""
 
 
 class Grant(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """One entry of `security.grants`. The topic, or the cache for permissions of caches, is a pattern: `*` stands for
-    anything."""
+    """One entry of `security.grants`."""
 
     principal: Annotated[str, Meta(min_length=1, max_length=255)]
+    """Who gets the permissions: `anonymous`, `*` for everyone, a principal of `listen.principals`, or `cert:NAME`."""
     permissions: Annotated[tuple[Permission, ...], Meta(min_length=1)]
+    """A list such as `["read", "describe"]`."""
     tenant: Annotated[str, Meta(min_length=1, max_length=64)] = "default"
+    """The tenant that the grant is for."""
     namespace: Annotated[str, Meta(min_length=1, max_length=64)] = "default"
+    """The namespace that the grant is for."""
     topic: Annotated[str, Meta(min_length=1, max_length=255)] = "*"
+    """A pattern of topics, or of caches for `cache-read` and `cache-write`. `*` matches anything."""
 
 
 class SecuritySection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`[security]`: off means that anybody who can connect is administrator of every tenant."""
+    """`[security]`: authentication, authorization and the audit log."""
 
     mode: Literal["off", "on"] = "off"
-    insecure_ok: bool = False  # open doors beyond loopback although security is off
+    """`on` requires a login at every door and denies what nothing allows. `off` makes everyone an administrator."""
+    insecure_ok: bool = False
+    """Allow doors on addresses other than loopback while security is off."""
     grants: Annotated[tuple[Grant, ...], Meta(max_length=10_000)] = ()
-    lockout_failures: Annotated[int, Meta(ge=0, le=1000)] = 5  # wrong secrets of a host for one name; 0: no lock-out
-    lockout_seconds: Annotated[float, Meta(ge=1, le=DAY, extra=DURATION)] = 60  # within which, and how long at first
-    audit: Literal["auto", "on", "off"] = "auto"  # auto: an audit log is kept while `mode` is on
+    """Permissions of principals without a user or key: tables with `principal`, `permissions`, and optionally `tenant`,
+    `namespace` and `topic`."""
+    lockout_failures: Annotated[int, Meta(ge=0, le=1000)] = 5
+    """Wrong secrets from one host for one name before it is locked out. 0: never."""
+    lockout_seconds: Annotated[float, Meta(ge=1, le=DAY, extra=DURATION)] = 60
+    """Window in which failures count, and length of the first lock-out. It doubles every time."""
+    audit: Literal["auto", "on", "off"] = "auto"
+    """Audit log. `auto` keeps one while `security.mode` is `on`."""
     audit_retention_seconds: Annotated[float, Meta(ge=60, le=36_500 * DAY, extra=DURATION)] = _AUDIT.seconds
-    audit_retention_bytes: Annotated[int, Meta(ge=MIB, le=1 << 60, extra=SIZE)] = _AUDIT.bytes  # of each tenant
-    default_public: bool = False  # topics without an access list are for every user who logged in
-    allow_anonymous: bool = False  # public topics are also for those who did not
-    token_keys: tuple[Annotated[str, Meta(min_length=1, max_length=4096)], ...] = ()  # files: secret (HS256), PEM, JWKS
-    token_issuer: Annotated[str, Meta(max_length=255)] = ""  # `iss` that a JWT must have; empty: any
-    token_audience: Annotated[str, Meta(max_length=255)] = ""  # the same of `aud`
+    """Age at which audit events are deleted."""
+    audit_retention_bytes: Annotated[int, Meta(ge=MIB, le=1 << 60, extra=SIZE)] = _AUDIT.bytes
+    """Size of the audit log of one tenant above which its oldest events are deleted."""
+    default_public: bool = False
+    """Topics without an access list are open to every user who has logged in."""
+    allow_anonymous: bool = False
+    """Public topics are open without a login, too."""
+    token_keys: tuple[Annotated[str, Meta(min_length=1, max_length=4096)], ...] = ()
+    """Files with keys that may sign JSON Web Tokens: a secret (HS256), an Ed25519 public key as PEM, or a JWKS."""
+    token_issuer: Annotated[str, Meta(max_length=255)] = ""
+    """Required `iss` of a token. Empty: any."""
+    token_audience: Annotated[str, Meta(max_length=255)] = ""
+    """Required `aud` of a token. Empty: any."""
 
 
 class TopicsSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`[topics]`: what a topic gets that says nothing itself. Zero retention means: keep for ever."""
+    """`[topics]`: defaults of topics."""
 
     auto_create_topics: bool = True
+    """Create a topic when a client first writes to it."""
     retention_seconds: Annotated[float, Meta(ge=0, le=36_500 * DAY, extra=DURATION)] = 0
+    """Age at which records are deleted, for topics without a setting of their own. 0: keep everything."""
     retention_bytes: Annotated[int, Meta(ge=0, le=1 << 60, extra=SIZE)] = 0
-    transaction_seconds: Annotated[float, Meta(ge=1, le=DAY, extra=DURATION)] = 60  # from its beginning to its commit
-    max_delay_seconds: Annotated[float, Meta(ge=0, le=36_500 * DAY, extra=DURATION)] = DAY  # of a delayed record
+    """Size of a topic above which its oldest records are deleted, for topics without a setting of their own. 0: no
+    limit."""
+    transaction_seconds: Annotated[float, Meta(ge=1, le=DAY, extra=DURATION)] = 60
+    """Time from the beginning of a transaction after which it is aborted."""
+    max_delay_seconds: Annotated[float, Meta(ge=0, le=36_500 * DAY, extra=DURATION)] = DAY
+    """Longest delay of a delayed record."""
 
 
 class QueuesSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`[queues]`: how long and how often a queue tries to get a message delivered. Zero means: no limit."""
+    """`[queues]`: defaults of work queues."""
 
-    capacity: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 1024  # messages; beyond it the oldest waiting are dropped
+    capacity: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 1024
+    """Messages waiting in a queue. Beyond it, the oldest are dropped. 0: no limit."""
     ttl_seconds: Annotated[float, Meta(ge=0, le=36_500 * DAY, extra=DURATION)] = 60
-    attempts: Annotated[int, Meta(ge=0, le=1_000_000)] = 3  # deliveries in all, then the message is a dead letter
-    backoff_seconds: Annotated[float, Meta(ge=0.001, le=DAY, extra=DURATION)] = 0.1  # doubled with each attempt
-    idle_seconds: Annotated[float, Meta(ge=0, le=36_500 * DAY, extra=DURATION)] = DAY  # unused for so long, it ends
+    """Time that a message waits in a queue before it expires. 0: for ever."""
+    attempts: Annotated[int, Meta(ge=0, le=1_000_000)] = 3
+    """Deliveries of a message before it becomes a dead letter. 0: no limit."""
+    backoff_seconds: Annotated[float, Meta(ge=0.001, le=DAY, extra=DURATION)] = 0.1
+    """Pause before the second delivery. It doubles with every attempt."""
+    idle_seconds: Annotated[float, Meta(ge=0, le=36_500 * DAY, extra=DURATION)] = DAY
+    """Time after which an unused queue is deleted. 0: never."""
 
 
 class FlyMqSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`[flymq]`: what this door can do in more than one way."""
+    """`[flymq]`: the FlyMQ door."""
 
-    auth_reply: Literal["both", "spec", "original"] = "both"  # the order in which the reply to a login is told
-    fetch_wait_seconds: Annotated[float, Meta(ge=0, le=9, extra=DURATION)] = 0  # of a FETCH that finds nothing
-    node: Annotated[str, Meta(min_length=1, max_length=64)] = "penstock"  # what this node is called
-    advertised: Annotated[str, Meta(max_length=300)] = ""  # where clients reach it, if that is not `listen.flymq`
+    auth_reply: Literal["both", "spec", "original"] = "both"
+    """Field order of a login's reply: `spec`, `original`, or `both` for bytes that clients of either understand."""
+    fetch_wait_seconds: Annotated[float, Meta(ge=0, le=9, extra=DURATION)] = 0
+    """Time that a FETCH waits for records when there are none."""
+    node: Annotated[str, Meta(min_length=1, max_length=64)] = "penstock"
+    """Name of this node, as clients see it."""
+    advertised: Annotated[str, Meta(max_length=300)] = ""
+    """Address that clients are told to connect to. Empty: `listen.flymq`."""
 
 
 class KimberliteSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`[kimberlite]`: what this door can do in more than one way."""
+    """`[kimberlite]`: the Kimberlite door."""
 
-    assume: Literal["auto", "seed", "v0.1", "v0.4", "5a", "5b"] = "auto"  # whose numbers a client uses, if not told
-    tenants: tuple[Annotated[str, Meta(pattern="^[0-9]+=")], ...] = ()  # NUMBER=NAME; others are named by their number
-    auto_create_tenants: bool = True  # a tenant comes into being with its first stream
-    push_events: Annotated[int, Meta(ge=1, le=10_000)] = 1  # in one frame; the original's clients take only the first
-    read_bytes: Annotated[int, Meta(ge=4 * KIB, le=16 * MIB, extra=SIZE)] = 120 * KIB  # of a reply from version 2 on
+    assume: Literal["auto", "seed", "v0.1", "v0.4", "5a", "5b"] = "auto"
+    """Dialect of clients that do not say which one they speak. `auto` detects it from their requests."""
+    tenants: tuple[Annotated[str, Meta(pattern="^[0-9]+=")], ...] = ()
+    """`NUMBER=NAME` pairs. Kimberlite's clients name tenants by number; a tenant without a pair is named by its
+    number."""
+    auto_create_tenants: bool = True
+    """Create a tenant with its first stream."""
+    push_events: Annotated[int, Meta(ge=1, le=10_000)] = 1
+    """Events in one frame of a subscription. The original's clients read only the first."""
+    read_bytes: Annotated[int, Meta(ge=4 * KIB, le=16 * MIB, extra=SIZE)] = 120 * KIB
+    """Largest reply to a read, from protocol version 2 on."""
 
 
 class FelixSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`[felix]`: QUIC, and what this door can do in more than one way."""
+    """`[felix]`: the Felix door and its QUIC transport."""
 
-    require_auth: bool = False  # refuse streams that do not begin with `auth`, also with security off
-    auto_create_tenants: bool = True  # a tenant comes into being with its first stream
-    cache_tenant: Annotated[str, Meta(min_length=1, max_length=64)] = "default"  # of cache messages that name none
+    require_auth: bool = False
+    """Refuse streams that do not begin with `auth`, even while security is off."""
+    auto_create_tenants: bool = True
+    """Create a tenant with its first stream."""
+    cache_tenant: Annotated[str, Meta(min_length=1, max_length=64)] = "default"
+    """Tenant of cache requests that name none."""
     cache_namespace: Annotated[str, Meta(min_length=1, max_length=64)] = "default"
+    """Namespace of cache requests that name none."""
     cache: Annotated[str, Meta(min_length=1, max_length=256)] = "default"
+    """Cache of cache requests that name none."""
     max_frame_bytes: Annotated[int, Meta(ge=64 * KIB, le=256 * MIB, extra=SIZE)] = 16 * MIB
-    batch_events: Annotated[int, Meta(ge=1, le=10_000)] = 512  # of one event frame
-    batch_bytes: Annotated[int, Meta(ge=KIB, le=16 * MIB, extra=SIZE)] = 64 * KIB  # a larger event goes alone
-    subscriptions: Annotated[int, Meta(ge=1, le=1_000_000)] = 4096  # of one connection
-    slow: Literal["keep", "drop_new", "drop_old"] = "keep"  # what a subscriber loses that does not keep up
-    queue_events: Annotated[int, Meta(ge=1, le=1_000_000_000)] = 32_768  # by how many it may lag before it loses some
-    datagram_bytes: Annotated[int, Meta(ge=0, le=65_000)] = 0  # of what is sent; 0: large on loopback, else 1200
-    connection_window: Annotated[int, Meta(ge=64 * KIB, le=GIB, extra=SIZE)] = 4 * MIB  # not taken yet, of a client
+    """Largest frame."""
+    batch_events: Annotated[int, Meta(ge=1, le=10_000)] = 512
+    """Events in one event frame."""
+    batch_bytes: Annotated[int, Meta(ge=KIB, le=16 * MIB, extra=SIZE)] = 64 * KIB
+    """Bytes in one event frame. A larger event is sent alone."""
+    subscriptions: Annotated[int, Meta(ge=1, le=1_000_000)] = 4096
+    """Subscriptions of one connection."""
+    slow: Literal["keep", "drop_new", "drop_old"] = "keep"
+    """Treatment of subscribers that fall behind: `keep` every event, `drop_new` or `drop_old`."""
+    queue_events: Annotated[int, Meta(ge=1, le=1_000_000_000)] = 32_768
+    """Events that a subscriber may be behind before `felix.slow` drops any."""
+    datagram_bytes: Annotated[int, Meta(ge=0, le=65_000)] = 0
+    """Size of datagrams to send. 0: 1,200, and larger on loopback."""
+    connection_window: Annotated[int, Meta(ge=64 * KIB, le=GIB, extra=SIZE)] = 4 * MIB
+    """Flow-control window of a connection."""
     stream_window: Annotated[int, Meta(ge=64 * KIB, le=GIB, extra=SIZE)] = 4 * MIB
-    streams: Annotated[int, Meta(ge=1, le=60_000)] = 1024  # that a client may have open at once, of each kind
+    """Flow-control window of a stream."""
+    streams: Annotated[int, Meta(ge=1, le=60_000)] = 1024
+    """Streams of each kind that a client may have open."""
     idle_seconds: Annotated[float, Meta(ge=1, le=3600, extra=DURATION)] = 30
-    keep_alive_seconds: Annotated[float, Meta(ge=0, le=3600, extra=DURATION)] = 10  # between pings; 0: none
+    """Time without a packet after which a connection ends."""
+    keep_alive_seconds: Annotated[float, Meta(ge=0, le=3600, extra=DURATION)] = 10
+    """Time between pings on an idle connection. 0: none."""
 
 
 class CacheSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`[cache]`: values under keys, for a time."""
+    """`[cache]`: caches."""
 
-    max_bytes: Annotated[int, Meta(ge=MIB, le=1024 * GIB, extra=SIZE)] = 256 * MIB  # of all that are not journalled
+    max_bytes: Annotated[int, Meta(ge=MIB, le=1024 * GIB, extra=SIZE)] = 256 * MIB
+    """Memory for all values that are not journalled."""
     max_entries: Annotated[int, Meta(ge=1, le=1_000_000_000)] = 1_000_000
+    """Values that are not journalled, all caches together; and as many journalled ones."""
     value_bytes: Annotated[int, Meta(ge=1, le=256 * MIB, extra=SIZE)] = MIB
+    """Largest value."""
     key_bytes: Annotated[int, Meta(ge=1, le=64 * KIB, extra=SIZE)] = 4 * KIB
-    journalled: tuple[Annotated[str, Meta(pattern="^[^/]+/[^/]+/[^/]+$")], ...] = ()  # TENANT/NAMESPACE/CACHE patterns
-    journalled_bytes: Annotated[int, Meta(ge=MIB, le=GIB, extra=SIZE)] = 16 * MIB  # of those that survive a restart
+    """Longest key."""
+    journalled: tuple[Annotated[str, Meta(pattern="^[^/]+/[^/]+/[^/]+$")], ...] = ()
+    """`TENANT/NAMESPACE/CACHE` patterns of caches that survive a restart."""
+    journalled_bytes: Annotated[int, Meta(ge=MIB, le=GIB, extra=SIZE)] = 16 * MIB
+    """Size of all journalled values together."""
 
 
 class SqlSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`[sql]`: queries, in processes of their own."""
+    """`[sql]`: SQL statements, which run in processes beside the broker."""
 
     enabled: bool = True
-    # With the first client that has SQL, or only when it asks, or before any door opens.
+    """Serve SQL."""
     start: Literal["connection", "statement", "broker"] = "connection"
-    seconds: Annotated[float, Meta(ge=0.01, le=DAY, extra=DURATION)] = 30  # that one statement may take
-    memory_bytes: Annotated[int, Meta(ge=16 * MIB, le=1024 * GIB, extra=SIZE)] = 512 * MIB  # of one statement
-    rows: Annotated[int, Meta(ge=1, le=10_000_000)] = 100_000  # of one result
-    # Besides that, of the process that carries it out; together the most that the system lets it have.
+    """Start of the first SQL process: with the first client that can send statements (`connection`), with the first
+    `statement`, or with the `broker`."""
+    seconds: Annotated[float, Meta(ge=0.01, le=DAY, extra=DURATION)] = 30
+    """Time limit of a statement."""
+    memory_bytes: Annotated[int, Meta(ge=16 * MIB, le=1024 * GIB, extra=SIZE)] = 512 * MIB
+    """Memory limit of a statement."""
+    rows: Annotated[int, Meta(ge=1, le=10_000_000)] = 100_000
+    """Rows of one result or one INSERT."""
     overhead_bytes: Annotated[int, Meta(ge=64 * MIB, le=1024 * GIB, extra=SIZE)] = 256 * MIB
-    threads: Annotated[int, Meta(ge=1, le=64)] = 4  # statements at the same time, each in a process of its own
+    """Memory of a SQL process on top of `sql.memory_bytes`."""
+    threads: Annotated[int, Meta(ge=1, le=64)] = 4
+    """Statements that run at the same time, each in a process of its own."""
 
 
 class FlightSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """`[flight]`: the Arrow Flight endpoint."""
 
-    streams: Annotated[int, Meta(ge=1, le=10_000)] = 128  # reads and puts at the same time; each takes some MiB
-    unread_seconds: Annotated[float, Meta(ge=0.1, le=DAY, extra=DURATION)] = 300  # of a stream: then it is closed
-    staged_bytes: Annotated[int, Meta(ge=MIB, le=1 << 60, extra=SIZE)] = Limits().staged_bytes  # not published yet
-    # Up to this size a publication appears at once; larger ones in steps, so that others need not wait for them.
+    streams: Annotated[int, Meta(ge=1, le=10_000)] = 128
+    """Reads and writes at the same time. Each takes a few MiB."""
+    unread_seconds: Annotated[float, Meta(ge=0.1, le=DAY, extra=DURATION)] = 300
+    """Time after which a stream that its client does not read is closed."""
+    staged_bytes: Annotated[int, Meta(ge=MIB, le=1 << 60, extra=SIZE)] = Limits().staged_bytes
+    """Disk space for records that are staged and not yet published."""
     atomic_bytes: Annotated[int, Meta(ge=MIB, le=GIB, extra=SIZE)] = Limits().publication_entry_bytes
+    """Largest publication that becomes visible at one moment. Larger ones become visible in steps."""
 
 
 class TablesSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`[tables]`: closed segments become Delta tables, one for each topic."""
+    """`[tables]`: Delta tables, one for each topic."""
 
-    enabled: bool = True  # for topics that do not say it themselves
-    url: Annotated[str, Meta(max_length=4096)] = ""  # a folder or any URL that deltalake takes; "": in `data_dir`
-    options: tuple[Annotated[str, Meta(pattern="^[^=]+=")], ...] = ()  # NAME=VALUE, for the object store
-    file_bytes: Annotated[int, Meta(ge=64 * KIB, le=64 * GIB, extra=SIZE)] = _TABLES.file_bytes  # of merged files
-    keep_seconds: Annotated[float, Meta(ge=0, le=30 * DAY, extra=DURATION)] = _TABLES.keep_us / 1e6  # replaced files
-    # Between two looks at a table:
+    enabled: bool = True
+    """Move closed segments to Delta tables, for topics without a setting of their own."""
+    url: Annotated[str, Meta(max_length=4096)] = ""
+    """Location of tables: a directory, or any URL that `deltalake` accepts. Empty: `tables` in the data directory."""
+    options: tuple[Annotated[str, Meta(pattern="^[^=]+=")], ...] = ()
+    """`NAME=VALUE` options for the object store, such as credentials."""
+    file_bytes: Annotated[int, Meta(ge=64 * KIB, le=64 * GIB, extra=SIZE)] = _TABLES.file_bytes
+    """Size to which small files are merged."""
+    keep_seconds: Annotated[float, Meta(ge=0, le=30 * DAY, extra=DURATION)] = _TABLES.keep_us / 1e6
+    """Time that replaced files stay, for readers that still use them."""
     care_seconds: Annotated[float, Meta(ge=0.1, le=DAY, extra=DURATION)] = _TABLES.maintenance_us / 1e6
+    """Time between two maintenance runs on a table."""
 
 
 class TelemetrySection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`[telemetry]`: what monitoring is told."""
+    """`[telemetry]`: metrics."""
 
-    topic_series: Annotated[int, Meta(ge=0, le=100_000)] = 100  # topics with metrics of their own: the busiest
+    topic_series: Annotated[int, Meta(ge=0, le=100_000)] = 100
+    """Topics with metric series of their own. The busiest have them; the others share one."""
 
 
 class PipelineSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """`[pipeline]`: what `penstock up` runs beside the broker."""
 
-    directory: Annotated[str, Meta(max_length=4096)] = ""  # its project folder; empty: `pipeline` in the data directory
-    memory_bytes: Annotated[int, Meta(ge=512 * MIB, le=1024 * GIB, extra=SIZE)] = 768 * MIB  # heap, in a new project
-    events_per_second: Annotated[float, Meta(ge=0, le=100_000)] = 20  # of the generator; 0: none
+    directory: Annotated[str, Meta(max_length=4096)] = ""
+    """Project directory of the pipeline. Empty: `pipeline` in the data directory."""
+    memory_bytes: Annotated[int, Meta(ge=512 * MIB, le=1024 * GIB, extra=SIZE)] = 768 * MIB
+    """Java heap of a new project."""
+    events_per_second: Annotated[float, Meta(ge=0, le=100_000)] = 20
+    """Rate of the event generator. 0: no generator."""
 
 
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -275,8 +401,11 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The whole configuration; the sections are the tables of the TOML file."""
 
     data_dir: Annotated[str, Meta(min_length=1, max_length=4096)] = "./data"
+    """Directory of the journal, the tables and the admin socket."""
     log_level: LogLevel = "info"
-    log_format: LogFormat = "auto"  # of log lines; auto: text on a terminal, else JSON
+    """Least severe log lines to print."""
+    log_format: LogFormat = "auto"
+    """Format of log lines. `auto`: text on a terminal, JSON elsewhere."""
     log: LogSection = LogSection()
     listen: ListenSection = ListenSection()
     tls: TlsSection = TlsSection()
