@@ -544,6 +544,13 @@ SUCCESS = {
     # success, user, roles with short lengths, error
     m.AuthStyle.ORIGINAL: "01 00 05 63 6C 65 72 6B 00 00 00 01 05 63 6C 65 72 6B 00 00",
 }
+REASON = b"invalid username or password"
+FAILURE = {
+    # the reason, no user, as many roles as the text behind has bytes, which begins with the length of the first one
+    m.AuthStyle.BOTH: b"\0\0\x1c" + REASON + bytes(5) + b"\x1e\t " + REASON.ljust(0x0920) + bytes(2 * 29),
+    m.AuthStyle.SPEC: b"\0\0\x1c" + REASON + bytes(6),
+    m.AuthStyle.ORIGINAL: bytes(7) + b"\0\x1c" + REASON,
+}
 
 
 @pytest.mark.parametrize("style", m.AuthStyle)
@@ -555,9 +562,7 @@ def test_the_bytes_of_an_answer_in_every_style(style: m.AuthStyle) -> None:
     assert (frame.opcode, frame.payload) == (0x71, bytes.fromhex(SUCCESS[style]))
     peer.feed(m.Authenticate("clerk", "wrong"))
     (frame,) = peer.frames()
-    text, nothing = b"\0\x1cinvalid username or password", bytes(6)  # nothing: no name and no roles
-    why = nothing + text if style is m.AuthStyle.ORIGINAL else text + nothing
-    assert (frame.opcode, frame.payload) == (0x71, b"\0" + why)
+    assert (frame.opcode, frame.payload) == (0x71, FAILURE[style])
 
 
 def test_a_login_that_fails_leaves_things_as_they_are() -> None:

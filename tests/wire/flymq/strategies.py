@@ -83,7 +83,8 @@ SPECIAL: dict[type[Any], st.SearchStrategy[Any]] = {
     | st.builds(m.ResetOffset, names, names, i32, names, u64),
     m.ProducedBatch: st.builds(lambda topic, time, columns: m.ProducedBatch(topic, time, *columns), names, i64, places),
     m.AuthResult: st.just(m.AuthResult(True))
-    | st.builds(m.AuthResult, st.just(False), some_names, names, st.lists(names))
+    | st.builds(m.AuthResult, st.just(False), names)
+    | st.builds(m.AuthResult, st.just(False), some_names, names, st.lists(names), st.just(m.AuthStyle.SPEC))
     | st.builds(m.AuthResult, st.just(False), some_names, st.just(""), st.lists(names), st.just(m.AuthStyle.ORIGINAL))
     | st.builds(
         m.AuthResult,

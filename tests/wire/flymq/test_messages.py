@@ -87,12 +87,25 @@ def test_decision_05_a_failed_login_says_why_in_the_order_that_each_kind_of_clie
         style: replies.encode(Op.AUTH, m.AuthResult(False, "no", "", [], style)).removeprefix(b"\xaf\1\x71\1")[4:]
         for style in m.AuthStyle
     }
-    assert told[m.AuthStyle.BOTH] == told[m.AuthStyle.SPEC] == octets("00 0002 'no' 0000 00000000")
+    assert told[m.AuthStyle.SPEC] == octets("00 0002 'no' 0000 00000000")
     assert told[m.AuthStyle.ORIGINAL] == octets("00 0000 00000000 0002 'no'")
     for style, payload in told.items():
         result = replies.decode(Op.AUTH, payload)
         assert isinstance(result, m.AuthResult)
-        assert (result.success, result.error) == (False, "no"), style
+        assert (result.success, result.error, result.roles) == (False, "no", []), style
+
+
+@pytest.mark.parametrize("reason", ["no", "invalid username or password", "é" * 40, "é" * 3000])
+def test_decision_05_by_default_a_failed_login_says_why_in_both_orders(reason: str) -> None:
+    payload = replies.encode(Op.AUTH, m.AuthResult(False, reason))[8:]
+    document = Reader(payload)
+    assert (BOOL.read(document), S16.read(document), S16.read(document)) == (False, reason, "")
+    many(S16).read(document)
+    assert document.left == 0, "a client that wants its payload to be over finds it over"
+    original = Reader(payload)
+    assert (BOOL.read(original), S16.read(original), many(S8).read(original)) == (False, reason, [])
+    assert S16.read(original) == "\t " + reason[:1168], "behind blanks, which print as nothing"
+    assert replies.decode(Op.AUTH, payload) == m.AuthResult(False, reason)
 
 
 def test_decision_09_whoami_reads_in_both_layouts() -> None:

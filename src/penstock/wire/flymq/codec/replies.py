@@ -184,11 +184,23 @@ def stored_size(key: bytes | None, value: bytes, headers: Sequence[tuple[str, by
     return _SHORTEST_STORED + len(key or b"") + len(value) + texts
 
 
-# -- AUTH: two orders, and a form of success that is both (decision 5)
+# -- AUTH: two orders, and a form of success and of failure that is both (decision 5)
+#
+#                        the document reads             the original reads
+#   00                   failure                        failure
+#   s16 reason           error                          username
+#   00 00                username, empty                roles: count, whose other half is the next two bytes
+#   00 00                roles: count, with the next    ┘ none
+#   u16 n                ┘ n                            error: length
+#   09 20 reason         role 1, 0x0920 bytes long      ┘ tab, space, reason: n bytes
+#   padding of role 1    ┘                              ignored, as everything behind the last field
+#   00 00 for the rest   roles 2 to n, all empty
 
 _ROLES: Final = many(S16)
 _ORIGINAL_ROLES: Final = many(S8)
 _NOTHING: Final = bytes(6)  # no name and no roles, or no roles and no error
+_BLANKS: Final = "\t "  # before the reason, as the original reads it: as a length, the smallest that is blank in print
+_PADDED: Final = int.from_bytes(_BLANKS.encode())
 
 
 def _read_auth(reader: Reader) -> m.AuthResult:
@@ -202,17 +214,35 @@ def _read_auth(reader: Reader) -> m.AuthResult:
         username, roles = S16.read(reader), _ORIGINAL_ROLES.read(reader)
         return m.AuthResult(success, S16.read(reader), username, roles, m.AuthStyle.ORIGINAL)
     username, roles = S16.read(reader), _ROLES.read(reader)
-    known = success and (username or roles)
+    if error and not username and roles and roles[0] == _repeated(error)[0]:
+        return m.AuthResult(success, error)
+    known = username or roles or error
     return m.AuthResult(success, error, username, roles, m.AuthStyle.SPEC if known else m.AuthStyle.BOTH)
 
 
 def _write_auth(reply: m.AuthResult) -> bytes:
-    if reply.success and reply.style is m.AuthStyle.BOTH:
-        return b"\1\0\0" + _NOTHING  # no error, no name, no roles, in either order
+    if reply.style is m.AuthStyle.BOTH:
+        return _write_auth_for_both(reply)
     success, error, username = BOOL.write(reply.success), S16.write(reply.error), S16.write(reply.username)
     if reply.style is m.AuthStyle.ORIGINAL:
         return b"".join((success, username, _ORIGINAL_ROLES.write(reply.roles), error))
     return b"".join((success, error, username, _ROLES.write(reply.roles)))
+
+
+def _write_auth_for_both(reply: m.AuthResult) -> bytes:
+    """Without name and roles: of a success nothing else, of a failure the reason."""
+    if reply.success or not reply.error:
+        return BOOL.write(reply.success) + bytes(2) + _NOTHING
+    role, length = _repeated(reply.error)
+    roles = [role, *[""] * (len(_BLANKS) + length - 1)]
+    return b"".join((BOOL.write(False), S16.write(reply.error), S16.write(""), _ROLES.write(roles)))
+
+
+def _repeated(reason: str) -> tuple[str, int]:
+    """The reason, as the first role of a failed login, and how many of its bytes the original reads."""
+    kept = reason.encode()[:_PADDED].decode(errors="ignore")
+    length = len(kept.encode())
+    return kept + " " * (_PADDED - length), length
 
 
 # -- WHOAMI: no roles where both kinds of client look for them (decision 9)

@@ -195,9 +195,9 @@ class ClusterMetadata(Message, frozen=True, gc=False):
 
 
 class AuthStyle(enum.Enum):
-    """The layout of the reply to a successful login (decision 5)."""
+    """The layout of the reply to a login (decision 5)."""
 
-    BOTH = "both"  # nine bytes that every client understands, without user name and roles
+    BOTH = "both"  # what every client understands: without user name and roles
     SPEC = "spec"  # as the protocol's document has it
     ORIGINAL = "original"  # as the original server and its clients have it
 
