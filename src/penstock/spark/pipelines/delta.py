@@ -1,19 +1,41 @@
-"""Streaming queries into Delta tables, exactly once: for `foreachBatch`, without a jar.
+"""Streaming queries into Delta tables, exactly once and without loss: for `foreachBatch`, without a jar.
 
 Each commit of a table carries the number of the batch that made it, under the query's id, so a batch that Spark runs
-again after a crash finds itself there and does nothing. Spark, DuckDB, pandas and whatever else knows Delta can read
-the tables while they are written. A batch passes through the driver's memory: bound it with `maxOffsetsPerTrigger`.
+again after a crash finds itself there and does nothing. No value is changed to fit: what a table cannot hold exactly
+is refused, or goes to the table's quarantine, as its policy says. Spark, DuckDB, pandas and whatever else knows Delta
+can read the tables while they are written. A batch passes through the driver's memory: bound it with
+`maxOffsetsPerTrigger`.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from penstock.spark.pipelines.quarantine import beside, quarantined
+from penstock.spark.pipelines.table_policy import (
+    Conformed,
+    Policy,
+    TableMismatch,
+    check_policy,
+    conform,
+    evolved_schema,
+    first_schema,
+    mismatch,
+    new_columns,
+    refused_columns,
+)
+from penstock.spark.pipelines.winners import update_condition, winners
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from deltalake import CommitProperties, DeltaTable
     from pyspark.sql import DataFrame
+
+__all__ = ["Policy", "TableMismatch", "WriteBatch", "append", "upsert"]
 
 logger = logging.getLogger(__name__)
 
@@ -24,56 +46,165 @@ KEEP_HOURS = 1  # of files that a table has replaced: for readers who began befo
 CONFIGURATION = {"delta.logRetentionDuration": "interval 1 hours"}
 
 
-def append(url: str, *, app: str, options: Mapping[str, str] | None = None) -> WriteBatch:
-    """Add the rows of each batch to a table. `app` tells apart queries that write to the same one; `options` are
-    deltalake's storage options."""
+def append(
+    url: str,
+    *,
+    app: str,
+    policy: Policy = "fail",
+    quarantine: str | None = None,
+    options: Mapping[str, str] | None = None,
+) -> WriteBatch:
+    """Add the rows of each batch to a table. `app` tells apart queries that write to the same one; `policy` says what
+    becomes of rows that are not as the table is (`fail`, `add_columns`, `quarantine`), `quarantine` where bad rows go
+    (default: a table beside this one, `…_quarantine`); `options` are deltalake's storage options."""
+    return _Writer(url, app, policy, quarantine, dict(options or {})).append
 
-    def write(rows: DataFrame, batch: int) -> None:
-        table, mark = _begin(rows, batch, url, app, options)
-        if mark is None:
+
+def upsert(
+    url: str,
+    *,
+    keys: Sequence[str],
+    app: str,
+    order: Sequence[str] = (),
+    policy: Policy = "fail",
+    quarantine: str | None = None,
+    options: Mapping[str, str] | None = None,
+) -> WriteBatch:
+    """Replace the rows with the same keys, and add the others. Of rows with the same keys, the one with the greatest
+    `order` wins, in a batch and against the table: `order=("offset",)` for records of a keyed topic. Without an order
+    a key comes at most once in a batch, as in aggregates in output mode `update`, and the later batch wins."""
+    return _Writer(url, app, policy, quarantine, dict(options or {}), tuple(keys), tuple(order)).upsert
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """Writes the batches of one query into one table."""
+
+    url: str
+    app: str
+    policy: Policy
+    quarantine: str | None
+    options: dict[str, str]
+    keys: tuple[str, ...] = ()
+    order: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_policy(self.policy)
+        if self.policy == "fail" and self.quarantine is not None:
+            raise ValueError("quarantine= goes with policy='quarantine' or policy='add_columns', not with 'fail'")
+
+    def append(self, rows: DataFrame, batch: int) -> None:
+        self._write(rows, batch, self._add)
+
+    def upsert(self, rows: DataFrame, batch: int) -> None:
+        self._write(rows, batch, self._merge)
+
+    def _write(
+        self, rows: DataFrame, batch: int, commit: Callable[[DeltaTable | None, pa.Table, CommitProperties], None]
+    ) -> None:
+        app_id = f"{self.app}:{_query_id(rows)}"
+        table = _open(self.url, self.options)
+        if _is_done(table, app_id, batch):
+            logger.info("batch %d is in %s already", batch, self.url)
             return
-        _add(url, rows.toArrow(), mark, options)
+        good = self._checked(table, rows.toArrow(), app_id, batch)
+        commit(table, good, _mark(app_id, batch))
         _tidy(table, batch)
 
-    return write
+    def _checked(self, table: DeltaTable | None, data: pa.Table, app_id: str, batch: int) -> pa.Table:
+        """The rows that the table takes, as it has them. Those that it does not are in the quarantine then."""
+        schema = self._schema(table, data, batch)
+        found = self._with_winners(conform(data, schema))
+        if not found.misfits:
+            return found.rows
+        if not self._has_quarantine():
+            raise mismatch(self.url, batch, data, found.misfits)
+        self._put_aside(data, found, app_id, batch)
+        return found.rows
 
+    def _schema(self, table: DeltaTable | None, data: pa.Table, batch: int) -> pa.Schema:
+        import pyarrow as pa
 
-def upsert(url: str, *, keys: Sequence[str], app: str, options: Mapping[str, str] | None = None) -> WriteBatch:
-    """Replace the rows with the same keys, and add the others: for aggregates in output mode `update`."""
-    same = " AND ".join(f"(target.`{key}` IS NOT DISTINCT FROM source.`{key}`)" for key in keys)
-
-    def write(rows: DataFrame, batch: int) -> None:
-        table, mark = _begin(rows, batch, url, app, options)
-        if mark is None:
-            return
-        data = rows.toArrow()
         if table is None:
-            _add(url, data, mark, options)
-        elif data.num_rows:
-            merging = table.merge(
-                source=data, predicate=same, source_alias="source", target_alias="target", commit_properties=mark
+            return first_schema(data.schema)
+        schema = pa.schema(table.schema().to_arrow())
+        if self.policy == "add_columns":
+            evolved = evolved_schema(schema, data.schema)
+            if evolved != schema:
+                self._evolve(table, evolved)
+            return evolved
+        if self.policy == "fail" and (names := new_columns(schema, data.schema)):
+            raise refused_columns(self.url, batch, data, names)
+        return schema
+
+    def _evolve(self, table: DeltaTable, schema: pa.Schema) -> None:
+        """A commit of its own: done before the rows come, and harmless if they never do."""
+        from deltalake import write_deltalake
+
+        write_deltalake(table, schema.empty_table(), mode="append", schema_mode="merge")
+        table.update_incremental()
+        logger.info("%s has columns %s now", self.url, ", ".join(schema.names))
+
+    def _with_winners(self, found: Conformed) -> Conformed:
+        if not self.keys:
+            return found
+        self._check_columns(found.rows)
+        won = winners(found.rows, self.keys, self.order)
+        undecided = {found.numbers[place]: misfit for place, misfit in won.undecided.items()}
+        rows = found.rows if len(won.numbers) == found.rows.num_rows else found.rows.take(won.numbers)
+        return Conformed(rows, [found.numbers[place] for place in won.numbers], found.misfits | undecided)
+
+    def _check_columns(self, rows: pa.Table) -> None:
+        absent = [name for name in (*self.keys, *self.order) if name not in rows.schema.names]
+        if absent:
+            raise TableMismatch(
+                f"{self.url}: keys and order need columns that are in the table, and {', '.join(absent)} "
+                f"{'is' if len(absent) == 1 else 'are'} not; it has {', '.join(rows.schema.names)}"
             )
-            merging.when_matched_update_all().when_not_matched_insert_all().execute()
-        _tidy(table, batch)
 
-    return write
+    def _has_quarantine(self) -> bool:
+        return self.policy == "quarantine" or self.quarantine is not None
+
+    def _put_aside(self, data: pa.Table, found: Conformed, app_id: str, batch: int) -> None:
+        """Before the good rows, and known by the same number: whatever is run again, nothing is there twice."""
+        url = self.quarantine or beside(self.url)
+        if _is_done(_open(url, self.options), app_id, batch):
+            return
+        bad = quarantined(data, found.misfits, self.app, batch, datetime.now(UTC))
+        _append(url, bad, _mark(app_id, batch), self.options)
+        logger.warning("batch %d: %d rows that %s cannot hold are in %s", batch, len(found.misfits), self.url, url)
+
+    def _add(self, _table: DeltaTable | None, data: pa.Table, mark: CommitProperties) -> None:
+        _append(self.url, data, mark, self.options)
+
+    def _merge(self, table: DeltaTable | None, data: pa.Table, mark: CommitProperties) -> None:
+        if table is None:
+            _append(self.url, data, mark, self.options)
+            return
+        if not data.num_rows:
+            return
+        same = " AND ".join(f"(target.`{key}` IS NOT DISTINCT FROM source.`{key}`)" for key in self.keys)
+        merging = table.merge(
+            source=data, predicate=same, source_alias="source", target_alias="target", commit_properties=mark
+        )
+        merging.when_matched_update_all(update_condition(self.order)).when_not_matched_insert_all().execute()
 
 
-def _begin(
-    rows: DataFrame, batch: int, url: str, app: str, options: Mapping[str, str] | None
-) -> tuple[DeltaTable | None, CommitProperties | None]:
-    """The table, if there is one; and what to commit this batch with, unless that has been done."""
-    from deltalake import CommitProperties, DeltaTable, Transaction
+def _open(url: str, options: dict[str, str]) -> DeltaTable | None:
+    from deltalake import DeltaTable
 
-    app_id = f"{app}:{_query_id(rows)}"
-    table = None
-    if DeltaTable.is_deltatable(url, storage_options=dict(options or {})):
-        table = DeltaTable(url, storage_options=dict(options or {}))
-        done = table.transaction_version(app_id)
-        if done is not None and done >= batch:
-            logger.info("batch %d is in %s already", batch, url)
-            return table, None
-    return table, CommitProperties(app_transactions=[Transaction(app_id, batch)])
+    return DeltaTable(url, storage_options=options) if DeltaTable.is_deltatable(url, storage_options=options) else None
+
+
+def _is_done(table: DeltaTable | None, app_id: str, batch: int) -> bool:
+    done = None if table is None else table.transaction_version(app_id)
+    return done is not None and done >= batch
+
+
+def _mark(app_id: str, batch: int) -> CommitProperties:
+    from deltalake import CommitProperties, Transaction
+
+    return CommitProperties(app_transactions=[Transaction(app_id, batch)])
 
 
 def _query_id(rows: DataFrame) -> str:
@@ -85,16 +216,11 @@ def _query_id(rows: DataFrame) -> str:
         return ""
 
 
-def _add(url: str, data: Any, mark: CommitProperties, options: Mapping[str, str] | None) -> None:
+def _append(url: str, data: pa.Table, mark: CommitProperties, options: dict[str, str]) -> None:
     from deltalake import write_deltalake
 
     write_deltalake(
-        url,
-        data,
-        mode="append",
-        configuration=CONFIGURATION,
-        storage_options=dict(options or {}),
-        commit_properties=mark,
+        url, data, mode="append", configuration=CONFIGURATION, storage_options=options, commit_properties=mark
     )
 
 

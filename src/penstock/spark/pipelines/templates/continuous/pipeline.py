@@ -31,8 +31,10 @@ def start(spark: SparkSession, pipeline: Project) -> list[StreamingQuery]:
 
 
 def typed_table(spark: SparkSession, pipeline: Project, kind: str) -> StreamingQuery:
+    """A column that is added to the shape is added to the table. No value is changed to fit; see docs/spark.md."""
     rows = typed(spark, pipeline, kind)
-    return begin(rows, pipeline, kind, foreach=delta.append(pipeline.table(kind), app=kind))
+    table = delta.append(pipeline.table(kind), app=kind, policy="add_columns")
+    return begin(rows, pipeline, kind, foreach=table)
 
 
 def dead_letters(spark: SparkSession, pipeline: Project) -> StreamingQuery:
