@@ -68,7 +68,8 @@ types: $(VENV)/.ready-to-test
 PYTEST = $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 pytest: $(VENV)/.ready-to-test build/spark-classes.jsa
-	$(PYTEST)
+	@rm -f build/pytest.code
+	$(PYTEST) || { code=$$?; echo $$code >build/pytest.code; exit $$code; }
 
 unit: $(VENV)/.ready-to-test
 	$(PYTEST) -m unit --hypothesis-profile quick
