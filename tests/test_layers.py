@@ -20,7 +20,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         *("server", "config", "admin", "workers", "transport", "doors", "connection", "clients", "conformance"),
         *("spark", "sql", "flight", "broker", "wire", "log"),
     ),
-    "server": ("config", "admin", "workers", "transport", "doors", "broker", "log"),
+    "server": ("config", "admin", "workers", "transport", "doors", "spark", "flight", "broker", "log"),
     "config": ("workers", "transport", "doors", "broker", "wire", "log"),
     "admin": ("doors", "broker", "log"),
     "workers": ("sql", "flight", "broker", "log"),

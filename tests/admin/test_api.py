@@ -202,3 +202,16 @@ def test_schemas(peer: Peer) -> None:
     assert [it["version"] for it in ask(peer, "GET", "/schemas")["items"]] == [1]
     ask(peer, "DELETE", "/schemas/order")
     ask(peer, "GET", "/schemas/order", status=404)
+
+
+def test_keys_of_a_cache_come_in_pages_with_sizes_and_ends(fixture: BrokerFixture, peer: Peer) -> None:
+    for number in range(5):
+        ask(peer, "PUT", f"/caches/keyed/k{number}", {"text": "v" * number, **({"ttl_ms": 9000} if number else {})})
+    page = ask(peer, "GET", "/caches/keyed?limit=3")
+    assert [(each["key"], each["bytes"]) for each in page["items"]] == [("k0", 0), ("k1", 1), ("k2", 2)]
+    assert page["items"][0]["expires"] is None and page["items"][1]["expires"] == fixture.now + 9_000_000
+    rest = ask(peer, "GET", f"/caches/keyed?limit=3&after={page['next']}")
+    assert [each["key"] for each in rest["items"]] == ["k3", "k4"] and rest["next"] is None
+    assert ask(peer, "GET", "/caches/nothing")["items"] == []
+    fixture.pass_time(10)
+    assert [each["key"] for each in ask(peer, "GET", "/caches/keyed")["items"]] == ["k0"]

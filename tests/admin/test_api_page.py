@@ -47,7 +47,9 @@ def test_the_examples_of_the_page(tmp_path: Path) -> None:
         )  # fmt: skip
         assert '"name":"logs"' in created.stdout
         for command, output in found:
-            done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, timeout=30)
+            done = subprocess.run(
+                ["bash", "-c", command], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=30
+            )
             assert done.stdout == output, command
 
 

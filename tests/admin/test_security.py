@@ -1,20 +1,20 @@
-"""Every operation of the API × identity: nobody, somebody of another tenant, with too little, with an expired key, and
-with just enough. A route without a row here fails."""
+"""Every operation of the API × identity: nobody, somebody of another tenant, with too little, with an expired key or
+token, and with just enough. A route without a row here fails."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 import pytest
-from tests.admin.api_peer import api_peer
 from tests.broker.broker_fixture import BrokerFixture
-from tests.doors.http.peer import Answer, basic
+from tests.doors.http.peer import Answer, Peer, basic
 
-from penstock.admin.api import routes
+from penstock.admin.api import Api, routes
 from penstock.admin.environment import ConnectionView, Environment
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.queues.dead_letter import SUFFIX
 from penstock.broker.schemas.schema import SchemaKind
+from penstock.broker.security import token_keys
 from penstock.broker.security.access import (
     ADMINISTRATION,
     ADMINISTRATOR,
@@ -27,11 +27,13 @@ from penstock.broker.security.access import (
 from penstock.broker.security.audit import AuditPolicy
 from penstock.broker.security.key import KeyTerms
 from penstock.broker.security.lockout import LockoutPolicy
+from penstock.broker.security.token import TokenPolicy
 from penstock.broker.security.user import Acl
 from penstock.log.errors import LogError
 
 OPERATOR = Identity("operator")  # of no tenant, by a grant of the configuration
 P = Permission
+TOKEN_KEY = token_keys.read("shared", b"0123456789abcdef0123456789abcdef")
 
 
 class Row(NamedTuple):
@@ -44,6 +46,7 @@ class Row(NamedTuple):
     everywhere: bool = False  # takes a grant for all tenants
     hidden: bool = False  # who may not is told that it is not there
     open: bool = False  # is told to everybody, and says nothing of others
+    login: bool = False  # is the login itself: who asks is not looked at
 
 
 ADMIN = (P.ADMIN,)
@@ -62,10 +65,15 @@ ROWS: dict[str, Row] = {
     "topic_delete": Row("/topics/orders", (P.DELETE,)),
     "record_look": Row("/topics/orders/records", (P.READ,)),
     "record_produce": Row("/topics/orders/records", (P.WRITE,), RECORDS, 201),
+    "search_start": Row("/topics/orders/records/search", (P.READ,), {}, 202),
+    "search_found": Row("/jobs/1/records", ADMIN, hidden=True),
     "group_list": Row("/groups"),
     "group_get": Row("/groups/g/orders"),
     "group_reset": Row("/groups/g/orders/offsets", (P.COMMIT, P.READ), {"to": "earliest"}),
     "group_delete": Row("/groups/g/orders", (P.DELETE,)),
+    "session_open": Row("/session", (P.READ,), {"user": "bob", "password": "a word"}, 201, login=True),
+    "session_show": Row("/session", (P.READ,), None, 401, login=True),
+    "session_close": Row("/session", (P.READ,), login=True),
     "user_show": Row("/identity", (P.READ,), open=True),
     "user_list": Row("/users", ADMIN),
     "user_create": Row("/users", ADMIN, {"name": "new", "password": "a word"}, 201),
@@ -102,6 +110,9 @@ ROWS: dict[str, Row] = {
     "dead_letter_look": Row("/topics/orders/dead-letters", (P.READ,)),
     "dead_letter_replay": Row("/topics/orders/dead-letters/0/replay", (P.READ, P.WRITE)),
     "dead_letter_purge": Row("/topics/orders/dead-letters", (P.DELETE,)),
+    "dead_letter_delete": Row("/topics/orders/dead-letters/0", (P.DELETE,)),
+    "dead_letter_replay_many": Row("/topics/orders/dead-letters/replay", (P.READ, P.WRITE), {}, 202),
+    "dead_letter_purge_many": Row("/topics/orders/dead-letters/purge", (P.READ, P.DELETE), {}, 202),
     "queue_list": Row("/queues"),
     "queue_get": Row("/queues/1", (P.READ,)),
     "queue_delete": Row("/queues/1", (P.READ,)),
@@ -110,6 +121,7 @@ ROWS: dict[str, Row] = {
     "transaction_list": Row("/transactions", ADMIN),
     "transaction_abort": Row("/transactions/ID", ADMIN),
     "cache_list": Row("/caches", (P.CACHE_READ,)),
+    "cache_keys": Row("/caches/sessions", (P.CACHE_READ,)),
     "cache_get": Row("/caches/sessions/k", (P.CACHE_READ,)),
     "cache_put": Row("/caches/sessions/k", (P.CACHE_WRITE,), {"text": "v"}),
     "cache_delete": Row("/caches/sessions/k", (P.CACHE_WRITE,)),
@@ -117,6 +129,7 @@ ROWS: dict[str, Row] = {
     "table_get": Row("/tables/orders", (P.DESCRIBE, P.READ), status=404),
     "repair_ask": Row("/tables/orders/repair", (P.ALTER,), {}, 202),
     "repair_get": Row("/tables/orders/repair", (P.ALTER,)),
+    "repair_verify": Row("/tables/orders/verify", (P.ALTER,), None, 202),
     "audit_query": Row("/audit", (P.AUDIT,)),
     "audit_export": Row("/audit/export", (P.AUDIT,)),
     "audit_verify": Row("/audit/verify", (P.AUDIT,), {}),
@@ -125,6 +138,10 @@ ROWS: dict[str, Row] = {
     "backup_list": Row("/backups/1/files", ADMIN, None, 404, everywhere=True),
     "backup_read": Row("/backups/1/files/0", ADMIN, None, 404, everywhere=True),
     "backup_delete": Row("/backups/1", ADMIN, None, 404, everywhere=True),
+    "job_list": Row("/jobs"),
+    "job_get": Row("/jobs/1", ADMIN, hidden=True),
+    "job_cancel": Row("/jobs/1", ADMIN, hidden=True),
+    "pipeline_list": Row("/pipelines", ADMIN, everywhere=True),
 }
 
 
@@ -134,7 +151,10 @@ class Scene:
     def __init__(self) -> None:
         grants = [ADMINISTRATION, Grant(OPERATOR.name, frozenset({P.ADMIN, P.METRICS}))]
         self.fixture = fixture = BrokerFixture(
-            access=AccessPolicy(True, grants), audit=AuditPolicy(enabled=True), lockout=LockoutPolicy(1_000_000, 60)
+            access=AccessPolicy(True, grants),
+            audit=AuditPolicy(enabled=True),
+            lockout=LockoutPolicy(1_000_000, 60),
+            tokens=TokenPolicy((TOKEN_KEY,)),
         )
         broker = fixture.broker
         broker.keys.add(ADMINISTRATOR, KeyTerms("one", "default", [P.READ]))
@@ -161,6 +181,9 @@ class Scene:
         self.closed: list[int] = []
         view = ConnectionView(7, "flymq", "127.0.0.1:1", "", 0, 0, 0, 0, False, "")
         self.environment = Environment(connections=lambda: [view], close_connection=self._close)
+        self.api = Api(broker, self.environment)
+        search = Row("/topics/orders/records/search", body={})
+        assert self.ask("POST", search, ADMINISTRATOR).json["id"] == 1
 
     def _close(self, number: int) -> bool:
         self.closed.append(number)
@@ -175,7 +198,7 @@ class Scene:
 
     def ask(self, method: str, row: Row, identity: Identity = ANONYMOUS, query: str = "", **headers: str) -> Answer:
         path = f"/api/v1{row.path.replace('ID', self.transaction)}{query}"
-        return api_peer(self.fixture, identity, self.environment).ask(method, path, row.body, **headers)
+        return Peer(self.fixture, self.api, identity, cookies=True).ask(method, path, row.body, **headers)
 
 
 ROUTES = {route.name: route for route in routes(BrokerFixture().broker, Environment())}
@@ -197,6 +220,9 @@ def test_every_route_has_a_row_and_a_name_of_its_own() -> None:
 def test_nobody(scene: Scene, name: str) -> None:
     row, method = ROWS[name], ROUTES[name].method
     answer = scene.ask(method, row)
+    if row.login:
+        assert answer.status == row.status, answer.body
+        return
     assert answer.status == (200 if row.open else 401), answer.body
     if not row.open:
         assert answer.code == "login_required" and "www-authenticate" in answer.headers
@@ -213,9 +239,25 @@ def test_an_expired_or_invented_key(scene: Scene, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_an_expired_token(scene: Scene, name: str) -> None:
+    method, row = ROUTES[name].method, ROWS[name]
+    now = scene.fixture.now // 1_000_000
+    for lives, right in ((3600, True), (-3600, False)):
+        claims = {"sub": "ann", "tenant_id": "default", "roles": ["admin"], "iat": now - 7200, "exp": now + lives}
+        bearer = f"Bearer {token_keys.sign(claims, TOKEN_KEY)}"
+        if right:  # it is the time that makes the difference
+            assert scene.ask("GET", Row("/identity"), authorization=bearer).json["name"] == "token:ann"
+        else:
+            answer = scene.ask(method, row, authorization=bearer)
+            assert (answer.status, answer.code) == (401, "wrong_credentials")
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_an_administrator_of_another_tenant(scene: Scene, name: str) -> None:
     row, method = ROWS[name], ROUTES[name].method
     key = scene.key("acme", P.ADMIN)
+    if row.login:
+        pytest.skip("whoever asks: it is a login")
     answer = scene.ask(method, row, query="?tenant=default", x_api_key=key)
     if row.open or name == "tenant_list":
         assert answer.status == 200 and "default" not in str(answer.json)
@@ -228,13 +270,13 @@ def test_an_administrator_of_another_tenant(scene: Scene, name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_too_little(scene: Scene, name: str) -> None:
     row, method = ROWS[name], ROUTES[name].method
-    if row.open:
+    if row.open or row.login:
         pytest.skip("is told to everybody")
     mine = set(row.needs)
     lacking = [list(mine - {one}) for one in mine] if len(mine) > 1 else [[]]
     for some in lacking:
         others = [P.CACHE_READ] if P.CACHE_READ not in mine else [P.COMMIT]
-        if name in ("broker_show", "broker_list_doors"):
+        if name in ("broker_show", "broker_list_doors", "job_list"):
             continue  # whoever may do anything may see these
         answer = scene.ask(method, row, x_api_key=scene.key("default", *some, *others))
         assert answer.status == 403, (some, answer.body)
@@ -242,7 +284,8 @@ def test_too_little(scene: Scene, name: str) -> None:
 
 
 def test_what_is_refused_changes_nothing(scene: Scene) -> None:
-    """After all of the above, if it ran before."""
+    """After all of the above, if it ran before. Jobs that were refused have not begun."""
+    assert scene.ask("GET", Row("/jobs"), ADMINISTRATOR).json["next"] is None
     assert scene.closed == []
     broker = scene.fixture.broker
     assert broker.topics.exists(DEFAULT_SCOPE, "orders") and not broker.topics.exists(DEFAULT_SCOPE, "new")

@@ -16,13 +16,18 @@ from penstock.admin.dead_letters import DeadLetterRoutes
 from penstock.admin.delayed import DelayedRoutes
 from penstock.admin.environment import Environment
 from penstock.admin.groups import GroupRoutes
+from penstock.admin.job_routes import JobRoutes
+from penstock.admin.jobs import Jobs
 from penstock.admin.keys import KeyRoutes
 from penstock.admin.openapi import openapi
+from penstock.admin.pipelines import PipelineRoutes
 from penstock.admin.queues import QueueRoutes
 from penstock.admin.records import RecordRoutes
 from penstock.admin.repairs import RepairRoutes
 from penstock.admin.roles import RoleRoutes
 from penstock.admin.schemas import SchemaRoutes
+from penstock.admin.searches import SearchRoutes
+from penstock.admin.sessions import SessionRoutes
 from penstock.admin.sql import SqlRoutes
 from penstock.admin.tables import TableRoutes
 from penstock.admin.tenants import TenantRoutes
@@ -40,11 +45,14 @@ MISSING = "there is nothing at this path; /api/openapi.json tells what there is"
 
 def routes(broker: Broker, environment: Environment) -> tuple[Route, ...]:
     """All of them, in the order of the document."""
+    jobs = Jobs(broker)
     nouns: tuple[Any, ...] = (
         BrokerRoutes(broker, environment),
         TopicRoutes(broker),
         RecordRoutes(broker),
+        SearchRoutes(broker, jobs),
         GroupRoutes(broker),
+        SessionRoutes(broker),
         UserRoutes(broker),
         KeyRoutes(broker),
         RoleRoutes(broker),
@@ -52,15 +60,17 @@ def routes(broker: Broker, environment: Environment) -> tuple[Route, ...]:
         TenantRoutes(broker),
         SchemaRoutes(broker),
         SqlRoutes(broker),
-        DeadLetterRoutes(broker),
+        DeadLetterRoutes(broker, jobs),
         QueueRoutes(broker),
         DelayedRoutes(broker),
         TransactionRoutes(broker),
         CacheRoutes(broker),
         TableRoutes(broker),
-        RepairRoutes(broker),
+        RepairRoutes(broker, jobs),
         AuditRoutes(broker),
-        BackupRoutes(broker, environment),
+        BackupRoutes(broker, environment, jobs),
+        JobRoutes(broker, jobs),
+        PipelineRoutes(broker, environment),
     )
     return tuple(route for noun in nouns for route in noun.routes())
 
@@ -69,6 +79,7 @@ class Api:
     """The routes of one broker, and the document. Everybody may read that: it says nothing of this broker."""
 
     def __init__(self, broker: Broker, environment: Environment) -> None:
+        self.broker = broker
         self.router = Router(broker, routes(broker, environment), MISSING, environment.enforced)
         self._document = b""
 
@@ -81,3 +92,11 @@ class Api:
         if not self._document:
             self._document = document(openapi(self.router.routes))
         return HttpReply(200, self._document, JSON)
+
+
+def shared_api(broker: Broker, environment: Environment) -> Api:
+    """The one API of a broker: all ways to it show the same jobs and the same backup."""
+    known = environment.api
+    if not isinstance(known, Api) or known.broker is not broker:
+        known = environment.api = Api(broker, environment)
+    return known

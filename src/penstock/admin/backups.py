@@ -1,5 +1,6 @@
-"""Backups of a running broker: `POST /backups` freezes the files of a moment, `/backups/1/files` lists them, and they
-are fetched in pieces. One at a time; what a client leaves behind goes with the next one, or at the next start."""
+"""Backups of a running broker: `POST /backups` freezes the files of a moment, as a job whose result is the backup;
+`/backups/1/files` lists them, and they are fetched in pieces. One at a time; what a client leaves behind goes with the
+next one, or at the next start."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from penstock.admin.environment import Environment
+from penstock.admin.jobs import Job, Jobs, JobView, Steps
 from penstock.admin.paging import Page, PageQuery, cut, number_of, numbered
 from penstock.broker.broker import Broker
 from penstock.broker.runtime.executor import Deferred
@@ -52,9 +54,10 @@ class PieceQuery(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class BackupRoutes:
-    def __init__(self, broker: Broker, environment: Environment) -> None:
+    def __init__(self, broker: Broker, environment: Environment, jobs: Jobs) -> None:
         self._broker = broker
         self._environment = environment
+        self._jobs = jobs
         self._id = 0
         self._frozen: FrozenLog | None = None
         self._busy = False
@@ -65,8 +68,8 @@ class BackupRoutes:
         return (
             Route(
                 *("POST", path, self.create, "Freeze the files of this moment, to be fetched."),
-                reply=BackupView,
-                status=201,
+                reply=JobView,
+                status=202,
                 audit="backup.create",
             ),
             Route("GET", f"{one}/files", self.list, "Files of a backup.", query=PageQuery, reply=Page[BackupFile]),
@@ -93,9 +96,6 @@ class BackupRoutes:
         broker.tables.hold(now + WAIT_US)
         if broker.tables.busy:
             raise HttpError(503, "tables_busy", "a table is being worked on: try again in a second")
-        broker.tables.hold(now + FREEZE_US)
-        self._busy, self._frozen = True, None
-        self._id += 1
 
         def work() -> FrozenLog | Exception:
             try:
@@ -104,10 +104,29 @@ class BackupRoutes:
             except Exception as error:  # noqa: BLE001 - raised again on the broker's thread, once work may go on
                 return error
 
-        broker.audit.note(request.identity, "backup.create", resource=str(self._id), action="create")
-        return Deferred(work, self._finish)
+        def steps(job: Job) -> Steps:
+            broker.tables.hold(now + FREEZE_US)
+            self._busy, self._frozen = True, None
+            self._id += 1
+            job.withdraw = lambda: self._withdraw(job)
+            return self._freeze(Deferred(work, self._finish))
 
-    def _finish(self, outcome: FrozenLog | Exception) -> HttpReply:
+        job = self._jobs.start(request.identity, "backup.create", request.scope, "", steps)
+        broker.audit.note(request.identity, "backup.create", resource=str(self._id), action="create")
+        return json_reply(job.view, 202)
+
+    def _freeze(self, work: Deferred[FrozenLog | Exception, BackupView]) -> Steps:
+        return (yield work)
+
+    def _withdraw(self, job: Job) -> bool:
+        """A backup that is being made cannot be interrupted."""
+        if job.view.state != "waiting":
+            return False
+        self._broker.tables.hold(0)
+        self._busy = False
+        return True
+
+    def _finish(self, outcome: FrozenLog | Exception) -> BackupView:
         self._broker.tables.hold(0)
         self._busy = False
         if isinstance(outcome, Exception):
@@ -116,7 +135,7 @@ class BackupRoutes:
             raise outcome
         self._frozen, self._used = outcome, self._broker.now()
         total = sum(file.size for file in outcome.files)
-        return json_reply(BackupView(self._id, outcome.position, len(outcome.files), total), 201)
+        return BackupView(self._id, outcome.position, len(outcome.files), total)
 
     def _find(self, request: Request) -> FrozenLog:
         self._broker.require_operator(request.identity)

@@ -1,4 +1,4 @@
-"""Caches: `/caches`, `/caches/sessions/{key}`."""
+"""Caches: `/caches`, `/caches/sessions` for its keys, `/caches/sessions/{key}`."""
 
 from __future__ import annotations
 
@@ -27,6 +27,14 @@ class CacheView(msgspec.Struct):
     journalled: bool  # survives a restart
 
 
+class CachedKeyView(msgspec.Struct):
+    """A key of a cache."""
+
+    key: str
+    bytes: int  # of its value
+    expires: int | None  # µs since 1970; null: it stays
+
+
 class CachedValue(msgspec.Struct):
     """A value of a cache."""
 
@@ -51,6 +59,9 @@ class CacheRoutes:
         path, one = "/api/v1/caches", "/api/v1/caches/{cache}/{key}"
         return (
             Route("GET", path, self.list, "Caches of a namespace.", query=PageQuery, reply=Page[CacheView]),
+            Route(
+                *("GET", f"{path}/{{cache}}", self.keys, "Keys of a cache."), query=PageQuery, reply=Page[CachedKeyView]
+            ),
             Route("GET", one, self.get, "The value of a key.", reply=CachedValue),
             Route("PUT", one, self.put, "Put a value.", body=CachedTerms, max_body=MAX_BODY),
             Route("DELETE", one, self.delete, "Remove a key."),
@@ -61,6 +72,11 @@ class CacheRoutes:
         found = cut(caches, lambda each: each[0].name, request.query)
         page = Page([CacheView(name.name, keys, journalled) for name, keys, journalled in found.items], found.next)
         return after_commit(self._broker.pending_commit, json_reply(page))
+
+    def keys(self, request: Request) -> Outcome:
+        query: PageQuery = request.query
+        work = self._caches.keys(request.identity, self._name(request), query.limit, query.after)
+        return work.then(lambda page: json_reply(Page([CachedKeyView(*each) for each in page.keys], page.next)))
 
     def get(self, request: Request) -> Outcome:
         cache = self._name(request)

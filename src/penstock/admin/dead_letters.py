@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
+from penstock.admin.filters import Condition, RecordFilter
+from penstock.admin.jobs import Job, Jobs, JobView, Steps
 from penstock.admin.paging import MAX_PAGE, Page, PageQuery, cut, number_of
-from penstock.admin.record_view import HeaderView, text_of
+from penstock.admin.record_scan import fits
+from penstock.admin.record_view import HeaderView, RecordView, text_of
+from penstock.admin.records import record_filter
 from penstock.broker.broker import Broker
-from penstock.broker.errors import InvalidArgument
+from penstock.broker.errors import DeadLetterNotFound, InvalidArgument, RecordRejected, RecordTooLarge
 from penstock.broker.names import DEAD_LETTERS
 from penstock.broker.queues.dead_letter import DeadLetter
 from penstock.broker.queues.dead_letters import LetterPage, Replayed
+from penstock.broker.runtime.executor import Deferred
+from penstock.broker.security.access import Permission
 from penstock.doors.http.replies import HttpReply, Outcome, PendingHttpReply, after_commit, done, json_reply
 from penstock.doors.http.router import Request, Route
+from penstock.log.engine import CommitGroup
+
+LETTERS_AT_ONCE: Final = 256  # of one step of a job
 
 
 class DeadLetterView(msgspec.Struct):
@@ -58,10 +69,37 @@ class ReplayedView(msgspec.Struct):
     offset: int
 
 
+class LetterSelection(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Dead letters, by conditions that must all hold; without any, all of them. In `where`, `offset` is that among the
+    dead letters, and `timestamp` when the record was given up."""
+
+    key: str = ""
+    value: str = ""
+    header: Annotated[list[str], Meta(max_length=16)] = []
+    text: str = ""
+    path: str = ""
+    where: str = ""
+    reason: str = ""  # in the reason why it is one
+    letters: Annotated[list[int], Meta(max_length=10_000)] | None = None  # offsets among the dead letters
+    limit: Annotated[int, Meta(ge=1)] | None = None
+
+    def condition(self) -> Condition:
+        return Condition(self.key, self.value, tuple(self.header), self.text, self.path, self.where)
+
+
+class LettersDone(msgspec.Struct):
+    """The outcome of a job on dead letters."""
+
+    done: int
+    refused: int = 0  # that their topic did not take: they stay where they are
+    reason: str = ""  # of the first of these
+
+
 class DeadLetterRoutes:
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, jobs: Jobs) -> None:
         self._broker = broker
         self._letters = broker.dead_letters
+        self._jobs = jobs
 
     def routes(self) -> tuple[Route, ...]:
         path = "/api/v1/topics/{topic}/dead-letters"
@@ -82,6 +120,21 @@ class DeadLetterRoutes:
                 audit="dlq.replay",
             ),
             Route("DELETE", path, self.purge, "Delete all dead letters of a topic.", audit="dlq.purge"),
+            Route("DELETE", f"{path}/{{letter}}", self.delete, "Delete a dead letter.", audit="dlq.purge"),
+            Route(
+                *("POST", f"{path}/replay", self.replay_many, "Append dead letters to their topic again, as a job."),
+                body=LetterSelection,
+                reply=JobView,
+                status=202,
+                audit="dlq.replay",
+            ),
+            Route(
+                *("POST", f"{path}/purge", self.purge_many, "Delete the dead letters that fit, as a job."),
+                body=LetterSelection,
+                reply=JobView,
+                status=202,
+                audit="dlq.purge",
+            ),
         )
 
     def topics(self, request: Request) -> Outcome:
@@ -122,10 +175,118 @@ class DeadLetterRoutes:
     def purge(self, request: Request) -> Outcome:
         return done(self._letters.purge(request.identity, request.scope, request.names["topic"]))
 
+    def delete(self, request: Request) -> Outcome:
+        number = number_of(request.names["letter"])
+        offsets = () if number is None else (number,)
+        group = self._letters.discard(request.identity, request.scope, request.names["topic"], offsets)
+        if group is None:
+            raise DeadLetterNotFound(request.names["letter"])
+        return done(group)
+
+    # -- many of them
+
+    def replay_many(self, request: Request) -> Outcome:
+        identity, scope, topic = request.identity, request.scope, request.names["topic"]
+        self._broker.access.require(identity, Permission.READ, scope, topic + DEAD_LETTERS)
+        self._broker.access.require(identity, Permission.WRITE, scope, topic)
+        return self._begin(request, "dlq.replay", self._replay)
+
+    def purge_many(self, request: Request) -> Outcome:
+        identity, scope, topic = request.identity, request.scope, request.names["topic"]
+        self._broker.access.require(identity, Permission.READ, scope, topic + DEAD_LETTERS)
+        self._broker.access.require(identity, Permission.DELETE, scope, topic + DEAD_LETTERS)
+        return self._begin(request, "dlq.purge", self._purge)
+
+    def _begin(self, request: Request, kind: str, act: Callable[..., Steps]) -> Outcome:
+        body: LetterSelection = request.body
+        topic = request.names["topic"]
+
+        def begin(matches: RecordFilter | None) -> Outcome:
+            job = self._jobs.start(
+                *(request.identity, kind, request.scope, topic), lambda job: self._through(job, body, matches, act)
+            )
+            return after_commit(self._broker.pending_commit, json_reply(job.view, 202))
+
+        outcome: Outcome = record_filter(self._broker, body.condition(), begin)
+        return outcome
+
+    def _through(
+        self, job: Job, body: LetterSelection, matches: RecordFilter | None, act: Callable[..., Steps]
+    ) -> Steps:
+        """All letters that were there at the start and fit, a page at a time. What is waited for is the last commit of
+        each page: those before it are done then, too."""
+        identity, scope, topic = job.identity, job.scope, job.view.resource
+        wanted = None if body.letters is None else frozenset(body.letters)
+        bounds = self._broker.topics.bounds(identity, scope, [topic + DEAD_LETTERS]).get(topic + DEAD_LETTERS, ())
+        end = sum(each.high_watermark for each in bounds[:1])
+        after = sum(each.start for each in bounds[:1])
+        job.progress.total, first, outcome = end - after, after, LettersDone(0)
+        following: int | None = after
+        while following is not None and following < end and outcome.done != body.limit:
+            page: LetterPage = yield self._letters.fetch(identity, scope, topic, LETTERS_AT_ONCE, following)
+            fitting: list[DeadLetter] = yield Deferred(
+                partial(_fitting, page.letters, body.reason, wanted, end, matches),
+                lambda found: found,
+                executor=self._broker.scan_executor,
+            )
+            if body.limit is not None:
+                fitting = fitting[: body.limit - outcome.done]
+            if fitting and (group := (yield from act(job, fitting, outcome))) is not None:
+                yield group
+            following = page.next
+            job.progress.done = (end if following is None else min(following, end)) - first
+        return outcome
+
+    def _replay(self, job: Job, letters: list[DeadLetter], outcome: LettersDone) -> Steps:
+        group: CommitGroup | None = None
+        for letter in letters:
+            try:
+                replayed: Replayed = yield self._letters.replay(
+                    job.identity, job.scope, job.view.resource, letter.offset
+                )
+            except DeadLetterNotFound:
+                continue  # somebody else was quicker
+            except (RecordRejected, RecordTooLarge) as error:
+                outcome.refused += 1
+                outcome.reason = outcome.reason or str(error)
+                continue
+            outcome.done += 1
+            group = replayed.appended.group
+        return group
+
+    def _purge(self, job: Job, letters: list[DeadLetter], outcome: LettersDone) -> Steps:
+        offsets = [letter.offset for letter in letters]
+        group = self._letters.discard(job.identity, job.scope, job.view.resource, offsets)
+        outcome.done += len(offsets) if group is not None else 0
+        return group
+        yield  # it waits for nothing itself
+
 
 def _replayed(replayed: Replayed) -> PendingHttpReply:
     appended, partition = replayed
     return PendingHttpReply(appended.group, json_reply(ReplayedView(partition, appended.base_offsets[0])))
+
+
+def _fitting(
+    letters: list[DeadLetter], reason: str, wanted: frozenset[int] | None, end: int, matches: RecordFilter | None
+) -> list[DeadLetter]:
+    """Any thread."""
+    return [
+        letter
+        for letter in letters
+        if letter.offset < end
+        and (wanted is None or letter.offset in wanted)
+        and reason.lower() in letter.reason.lower()
+        and fits(matches, _as_record(letter))
+    ]
+
+
+def _as_record(letter: DeadLetter) -> RecordView:
+    """A letter as conditions see it."""
+    key, value = letter.key, letter.value
+    headers = [HeaderView(name, held, text_of(held)) for name, held in letter.headers]
+    place = (letter.partition or 0, letter.offset, letter.given_up, 0)
+    return RecordView(*place, key, text_of(key), value, text_of(value), headers, None)
 
 
 def _view(letter: DeadLetter) -> DeadLetterView:

@@ -4,9 +4,9 @@ The server fills it in; where there is none (the command line on a stopped broke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -39,6 +39,44 @@ class ConnectionView(msgspec.Struct):
     request: str  # the kind of the last one
 
 
+class PipelinePartition(msgspec.Struct):
+    """The place of a pipeline's query in a partition."""
+
+    topic: str
+    partition: int
+    position: int  # the next offset that it reads
+    lag: int | None  # records that it has not reached yet; null: not known
+
+
+class PipelineQuery(msgspec.Struct):
+    """A query of a pipeline, by its checkpoint."""
+
+    name: str
+    state: str  # its last word, if the pipeline is one that runs and ends; else empty
+    rows: int | None  # since it first began; null: it does not read topics
+    rate: float | None  # rows a second, over the last batches
+    batch: int | None  # the last one that is done
+    committed: float | None  # when that was: seconds since 1970
+    lag: int | None
+    eta: float | None  # seconds until it has caught up, at its speed of late
+    partitions: list[PipelinePartition]
+
+
+class PipelineView(msgspec.Struct):
+    """A pipeline whose project folder this broker knows."""
+
+    name: str
+    kind: str  # declarative or continuous
+    directory: str
+    running: bool
+    phase: str  # starting, running, completed, stopped, failed; killed; empty: it has never run
+    started: float | None  # seconds since 1970
+    ended: float | None
+    error: str
+    queries: list[PipelineQuery]
+    unreadable: str = ""  # why its folder could not be read
+
+
 class ConfigValue(msgspec.Struct):
     """One key of the configuration, as it is in effect."""
 
@@ -47,7 +85,15 @@ class ConfigValue(msgspec.Struct):
     origin: str  # default, file, environment or flag
 
 
+Ends: TypeAlias = Callable[[Collection[str]], Mapping[tuple[str, int], int]]
+"""The ends of topics: by topic and partition, the offset of the next record."""
+
+
 def _nothing() -> Sequence[Any]:
+    return ()
+
+
+def _no_pipelines(ends: Ends) -> Sequence[PipelineView]:  # noqa: ARG001 - the shape of `Environment.pipelines`
     return ()
 
 
@@ -65,4 +111,5 @@ class Environment:
     close_connection: Callable[[int], bool] = _closes_nothing
     config: Callable[[], Sequence[ConfigValue]] = _nothing
     data_dir: str = ""  # of a broker that runs
-    pipelines: Callable[[], Sequence[Mapping[str, Any]]] = _nothing
+    pipelines: Callable[[Ends], Sequence[PipelineView]] = _no_pipelines  # reads files: on a thread
+    api: object = None  # the API of the broker that this is around, once somebody has asked for it

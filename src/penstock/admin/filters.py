@@ -1,4 +1,5 @@
-"""Filters on records of the administration API: by key, value, header, text anywhere, or a path in a JSON value.
+"""Filters on records of the administration API: by key, value, header, text anywhere, a path in a JSON value, or an
+expression of SQL (`where`).
 
 Carried out off the event loop, on a bounded number of records at a time. All conditions must hold."""
 
@@ -9,9 +10,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from penstock.admin.record_view import HeaderView, RecordView
+from penstock.admin.where import Where
 from penstock.broker.errors import InvalidArgument
 from penstock.broker.fetch.filters import MAX_CHARACTERS, Filter, compile_filter
-from penstock.log.batch import Headers
 
 
 class Condition(NamedTuple):
@@ -22,6 +24,7 @@ class Condition(NamedTuple):
     header: tuple[str, ...] = ()
     text: str = ""
     path: str = ""
+    where: str = ""
 
     @property
     def anything(self) -> bool:
@@ -29,11 +32,11 @@ class Condition(NamedTuple):
 
 
 class RecordFilter:
-    """Says which records fit a condition."""
+    """Says which records fit a condition. Made off the event loop if there is an expression of SQL."""
 
     def __init__(self, condition: Condition) -> None:
         """Raises InvalidArgument."""
-        for text in (condition.key, condition.value, condition.path, *condition.header):
+        for text in (condition.key, condition.value, condition.path, condition.where, *condition.header):
             if len(text) > MAX_CHARACTERS:
                 raise InvalidArgument(f"a filter has {len(text)} characters; at most {MAX_CHARACTERS} are allowed")
         self._key = condition.key.lower().encode()
@@ -41,8 +44,10 @@ class RecordFilter:
         self._headers = [_header(text) for text in condition.header]
         self._text: Filter | None = compile_filter(condition.text) if condition.text else None
         self._path = _path(condition.path) if condition.path else None
+        self._where = Where(condition.where) if condition.where else None
 
-    def __call__(self, key: bytes | None, value: bytes, headers: Headers) -> bool:
+    def __call__(self, record: RecordView) -> bool:
+        key, value, headers = record.key, record.value, record.headers
         if self._key and (key is None or self._key not in key.lower()):
             return False
         if self._value and self._value not in value.lower():
@@ -51,11 +56,13 @@ class RecordFilter:
             return False
         if self._text is not None and not self._text(key, value) and not self._in_headers(headers):
             return False
-        return self._path is None or _at_path(value, *self._path)
+        if self._path is not None and not _at_path(value, *self._path):
+            return False
+        return self._where is None or self._where(record)
 
-    def _in_headers(self, headers: Headers) -> bool:
+    def _in_headers(self, headers: Sequence[HeaderView]) -> bool:
         assert self._text is not None
-        return any(self._text(name.encode(), value) for name, value in headers)
+        return any(self._text(header.name.encode(), header.value) for header in headers)
 
 
 def _header(text: str) -> tuple[str, bytes | None]:
@@ -64,8 +71,8 @@ def _header(text: str) -> tuple[str, bytes | None]:
     return name.lower(), value.lower().encode() if equals else None
 
 
-def _has_header(headers: Headers, name: str, value: bytes | None) -> bool:
-    return any(each.lower() == name and (value is None or value in held.lower()) for each, held in headers)
+def _has_header(headers: Sequence[HeaderView], name: str, value: bytes | None) -> bool:
+    return any(each.name.lower() == name and (value is None or value in each.value.lower()) for each in headers)
 
 
 def _path(text: str) -> tuple[Sequence[str], str | None]:

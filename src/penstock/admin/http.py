@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.admin.api import Api
+from penstock.admin.api import Api, shared_api
 from penstock.admin.environment import Environment
 from penstock.admin.health import HealthApplication
 from penstock.broker.broker import Broker
@@ -31,12 +31,9 @@ class AdminApplication:
 
 
 def http_door(environment: Environment) -> Door:
-    apis: list[tuple[Broker, Api]] = []  # of the one broker that there is
-
     def open_session(broker: Broker, channel: Channel, identity: Identity) -> HttpSession:
-        if not apis or apis[0][0] is not broker:
-            apis[:] = [(broker, Api(broker, environment))]
         health = HealthApplication(broker, environment.durability, identity)
-        return HttpSession(broker, channel, identity, AdminApplication(apis[0][1], health))
+        application = AdminApplication(shared_api(broker, environment), health)
+        return HttpSession(broker, channel, identity, application, cookies=True)
 
     return Door("http", open_session, MAX_HEAD + MAX_BODY)

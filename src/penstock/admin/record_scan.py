@@ -8,7 +8,7 @@ where the next one goes on, so that the client sees progress and can stop.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -21,7 +21,7 @@ from penstock.broker.fetch.visible_read import VisibleRead
 from penstock.broker.names import Scope
 from penstock.broker.runtime.executor import Deferred
 from penstock.broker.security.access import Identity
-from penstock.doors.http.replies import WAITING, Outcome, Piece, after_commit, json_reply
+from penstock.doors.http.replies import WAITING, Piece
 from penstock.log.engine import Bounds
 
 MAX_STEPS: Final = 32  # of one page
@@ -63,8 +63,11 @@ class PageScan:
         matches: RecordFilter | None,
         *,
         backwards: bool,
+        conclude: Callable[[RecordPage], Any],
     ) -> None:
+        """`conclude` makes the outcome of the page."""
         self._broker = broker
+        self._conclude = conclude
         self._where = where
         self._at = at
         self._limit = limit
@@ -77,15 +80,16 @@ class PageScan:
         self._done: set[int] = set()  # partitions that have no more
         self._window: dict[int, int] = {}  # records that are read at once backwards, where that was too much
 
-    def step(self) -> Outcome:
-        """The next step, or the page."""
+    def step(self) -> Any:
+        """The next step, or the outcome of the page."""
         reads = self._reads() if self._steps < MAX_STEPS and not self._full() else []
         if not reads:
             return self._page()
         self._steps += 1
         if all(read.plan.ready for read in reads) and self._matches is None:
             return self._take(self._look(reads))
-        return Deferred(lambda: self._look(reads), self._take)
+        scans = None if self._matches is None else self._broker.scan_executor
+        return Deferred(lambda: self._look(reads), self._take, executor=scans)
 
     def _full(self) -> bool:
         return len(self._found) >= self._limit or self._size >= PAGE_BYTES
@@ -130,7 +134,7 @@ class PageScan:
             looked.append((read, max(read.plan.end, 0), fitting))
         return looked
 
-    def _take(self, looked: list[tuple[_Read, int, list[RecordView]]]) -> Outcome:
+    def _take(self, looked: list[tuple[_Read, int, list[RecordView]]]) -> Any:
         """Merge by time what this step has found, and go on."""
         merged: list[RecordView] = []
         for read, behind, fitting in looked:
@@ -168,7 +172,7 @@ class PageScan:
             at = self._at[record.partition]
             self._at[record.partition] = max(at, record.offset + 1) if self._backwards else min(at, record.offset)
 
-    def _page(self) -> Outcome:
+    def _page(self) -> Any:
         bounds = self._bounds()
         if self._backwards:
             left = {partition: at - bounds[partition].start for partition, at in self._at.items()}
@@ -176,8 +180,7 @@ class PageScan:
             left = {partition: bounds[partition].high_watermark - at for partition, at in self._at.items()}
         remaining = sum(max(0, count) for count in left.values())
         cursor = encode_cursor(self._at) if remaining or not self._backwards else None
-        page = RecordPage(self._found, cursor, self._scanned, remaining)
-        return after_commit(self._broker.pending_commit, json_reply(page))
+        return self._conclude(RecordPage(self._found, cursor, self._scanned, remaining))
 
 
 class PositionSearch:
@@ -190,7 +193,7 @@ class PositionSearch:
         where: Where,
         between: dict[int, tuple[int, int]],
         position: int,
-        begin: Callable[[dict[int, int]], Outcome],
+        begin: Callable[[dict[int, int]], Any],
     ) -> None:
         self._broker = broker
         self._where = where
@@ -198,7 +201,7 @@ class PositionSearch:
         self._position = position
         self._begin = begin
 
-    def step(self) -> Outcome:
+    def step(self) -> Any:
         identity, scope, topic = self._where
         plans = {
             partition: self._broker.fetch.plan(identity, scope, topic, partition, (low + high) // 2, 1, 1)
@@ -214,7 +217,7 @@ class PositionSearch:
 
         return Deferred(look, self._narrow)
 
-    def _narrow(self, found: dict[int, int | None]) -> Outcome:
+    def _narrow(self, found: dict[int, int | None]) -> Any:
         for partition, position in found.items():
             low, high = self._between[partition]
             middle = (low + high) // 2
@@ -266,7 +269,8 @@ class Tail:
         ]
         if self._matches is None and all(plan.ready for _, plan in plans):
             return self._lines(plans)
-        return Deferred(lambda: self._lines(plans), lambda piece: piece)
+        scans = None if self._matches is None else self._broker.scan_executor
+        return Deferred(lambda: self._lines(plans), lambda piece: piece, executor=scans)
 
     def _wait(self) -> Piece:
         identity, scope, topic = self._where
@@ -299,6 +303,4 @@ class Tail:
 
 
 def fits(matches: RecordFilter | None, record: RecordView) -> bool:
-    if matches is None:
-        return True
-    return matches(record.key, record.value, tuple((header.name, header.value) for header in record.headers))
+    return matches is None or matches(record)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -30,6 +30,7 @@ from penstock.doors.http.replies import (
     Outcome,
     PendingHttpReply,
     StreamedReply,
+    after_commit,
     json_reply,
 )
 from penstock.doors.http.router import Request, Route
@@ -38,17 +39,13 @@ from penstock.log.engine import Bounds, CommitGroup
 
 MAX_BODY: Final = 8 << 20
 
-Begin: TypeAlias = Callable[[dict[int, int]], Outcome]
-"""What is done once it is known where to begin, by partition."""
-
 Offset = Annotated[int, Meta(ge=0, lt=1 << 62)]
 
 
-class RecordsQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """The query parameters of a look at records. Begins at `after`, `offset`, `time`, `position`, `last` or `start`."""
+class RecordSelection(msgspec.Struct, forbid_unknown_fields=True):
+    """Records, by where to begin (`offset`, `time`, `position`, `last` or `start`) and by conditions, which must all
+    hold."""
 
-    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE)] = 100
-    after: Annotated[str, Meta(description="`next` of the page before.")] = ""
     partition: Annotated[int, Meta(ge=0, description="Only this partition.")] | None = None
     offset: Offset | None = None
     time: Annotated[int, Meta(ge=0, description="µs since 1970: from the first record that is not older.")] | None = (
@@ -58,12 +55,23 @@ class RecordsQuery(msgspec.Struct, forbid_unknown_fields=True):
     last: Annotated[int, Meta(ge=0, description="So many before the end of each partition.")] | None = None
     start: Literal["earliest", "latest"] | None = None
     order: Annotated[Literal["asc", "desc"], Meta(description="desc: the newest first, back from there.")] = "asc"
-    follow: Annotated[bool, Meta(description="Go on with what comes, as a stream; not with a limit or `desc`.")] = False
     key: Annotated[str, Meta(description="In the key; upper and lower case are the same.")] = ""
     value: Annotated[str, Meta(description="In the value.")] = ""
     header: Annotated[list[str], Meta(description="`name`, or `name=text` in its value.", max_length=16)] = []
     text: Annotated[str, Meta(description="In key, value or a header; or a regular expression.")] = ""
     path: Annotated[str, Meta(description="In a JSON value: `$.a.b` is there, or `$.a.b=text`.")] = ""
+    where: Annotated[str, Meta(description="An expression of SQL: `status = 'failed' AND amount > 100`.")] = ""
+
+    def condition(self) -> Condition:
+        return Condition(self.key, self.value, tuple(self.header), self.text, self.path, self.where)
+
+
+class RecordsQuery(RecordSelection):
+    """The query parameters of a look at records. `after` goes on behind an earlier page."""
+
+    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE)] = 100
+    after: Annotated[str, Meta(description="`next` of the page before.")] = ""
+    follow: Annotated[bool, Meta(description="Go on with what comes, as a stream; not with a limit or `desc`.")] = False
 
 
 class RecordRoutes:
@@ -93,41 +101,33 @@ class RecordRoutes:
     def look(self, request: Request) -> Outcome:
         query: RecordsQuery = request.query
         where = Where(request.identity, request.scope, request.names["topic"])
-        bounds = self._bounds(where)
-        condition = Condition(query.key, query.value, tuple(query.header), query.text, query.path)
-        matches = RecordFilter(condition) if condition.anything else None
+        bounds = bounds_of(self._broker, where)
         if query.follow and query.order == "desc":
             raise InvalidArgument("what follows is in the order in which it comes: not 'desc'")
 
-        def begin(at: dict[int, int]) -> Outcome:
-            if not query.follow:
-                backwards = query.order == "desc"
-                return PageScan(self._broker, where, at, query.limit, matches, backwards=backwards).step()
-            events = EVENT_STREAM in request.accept
-            source = Tail(self._broker, where, at, matches, events=events)
-            return StreamedReply(source, EVENT_STREAM if events else JSON_LINES)
+        def begin(matches: RecordFilter | None, at: dict[int, int]) -> Outcome:
+            if query.follow:
+                events = EVENT_STREAM in request.accept
+                source = Tail(self._broker, where, at, matches, events=events)
+                return StreamedReply(source, EVENT_STREAM if events else JSON_LINES)
+            backwards = query.order == "desc"
+            scan = PageScan(*(self._broker, where, at, query.limit, matches), backwards=backwards, conclude=self._shown)
+            found: Outcome = scan.step()
+            return found
 
-        if query.position is not None and not query.after:
-            between = {at: (bounds[at].start, bounds[at].high_watermark) for at in _chosen(query, len(bounds))}
-            return PositionSearch(self._broker, where, between, query.position, begin).step()
-        if query.time is not None and not query.after:
-            return self._at_time(where, query, len(bounds), begin)
-        return begin(_start(query, bounds))
+        def filtered(matches: RecordFilter | None) -> Outcome:
+            if query.after:
+                return begin(matches, _cursor(query.after, len(bounds)))
+            found: Outcome = locate(
+                self._broker, where, query, bounds, lambda at: begin(matches, at), newest=query.follow
+            )
+            return found
 
-    def _bounds(self, where: Where) -> list[Bounds]:
-        self._broker.fetch.max_wait(*where)  # asks for the permission to read, and whether there is such a topic
-        return list(self._broker.topics.bounds(where.identity, where.scope, [where.topic])[where.topic])
+        outcome: Outcome = record_filter(self._broker, query.condition(), filtered)
+        return outcome
 
-    def _at_time(self, where: Where, query: RecordsQuery, count: int, begin: Begin) -> Outcome:
-        chosen = _chosen(query, count)
-        assert query.time is not None
-        reads = {at: self._broker.topics.offset_at(*where, at, query.time) for at in chosen}
-
-        def find() -> None:
-            for read in reads.values():
-                read.run()
-
-        return Deferred(find, lambda _: begin({at: read.finish() for at, read in reads.items()}))
+    def _shown(self, page: RecordPage) -> Outcome:
+        return after_commit(self._broker.pending_commit, json_reply(page))
 
     # -- appending
 
@@ -191,7 +191,46 @@ def _after(group: CommitGroup, produced: Produced) -> PendingHttpReply:
     return PendingHttpReply(group, json_reply(produced, 201))
 
 
-def _chosen(query: RecordsQuery, count: int) -> list[int]:
+def bounds_of(broker: Broker, where: Where) -> list[Bounds]:
+    """Of all partitions. Raises AccessDenied, TopicNotFound."""
+    broker.fetch.max_wait(*where)  # asks for the permission to read, and whether there is such a topic
+    return list(broker.topics.bounds(where.identity, where.scope, [where.topic])[where.topic])
+
+
+def record_filter(broker: Broker, condition: Condition, go_on: Callable[[RecordFilter | None], Any]) -> Any:
+    """The outcome that `go_on` makes of the filter, or work that leads to it. Raises InvalidArgument."""
+    if condition.where:
+        return Deferred(lambda: RecordFilter(condition), go_on, executor=broker.scan_executor)
+    return go_on(RecordFilter(condition) if condition.anything else None)
+
+
+def locate(
+    broker: Broker,
+    where: Where,
+    query: RecordSelection,
+    bounds: list[Bounds],
+    begin: Callable[[dict[int, int]], Any],
+    *,
+    newest: bool = False,
+) -> Any:
+    """The outcome that `begin` makes of the offsets to begin at, or work that leads to it. `newest`: at the end, if
+    nothing is said."""
+    chosen = _chosen(query, len(bounds))
+    if query.position is not None:
+        between = {at: (bounds[at].start, bounds[at].high_watermark) for at in chosen}
+        return PositionSearch(broker, where, between, query.position, begin).step()
+    if query.time is not None:
+        reads = {at: broker.topics.offset_at(*where, at, query.time) for at in chosen}
+
+        def find() -> None:
+            for read in reads.values():
+                read.run()
+
+        return Deferred(find, lambda _: begin({at: read.finish() for at, read in reads.items()}))
+    return begin(_start(query, bounds, chosen, newest=newest))
+
+
+def _chosen(query: RecordSelection, count: int) -> list[int]:
     """The partitions that are asked for. Raises PartitionNotFound."""
     if query.partition is None:
         return list(range(count))
@@ -200,17 +239,19 @@ def _chosen(query: RecordsQuery, count: int) -> list[int]:
     return [query.partition]
 
 
-def _start(query: RecordsQuery, bounds: list[Bounds]) -> dict[int, int]:
+def _cursor(text: str, count: int) -> dict[int, int]:
+    at = decode_cursor(text)
+    if any(not 0 <= partition < count for partition in at):
+        raise InvalidArgument("'after' is of another topic")
+    return at
+
+
+def _start(query: RecordSelection, bounds: list[Bounds], chosen: list[int], *, newest: bool) -> dict[int, int]:
     """Offsets to begin at, by partition."""
-    if query.after:
-        at = decode_cursor(query.after)
-        if any(not 0 <= partition < len(bounds) for partition in at):
-            raise InvalidArgument("'after' is of another topic")
-        return at
     backwards = query.order == "desc"
-    newest = backwards or query.follow if query.start is None else query.start == "latest"
+    newest = backwards or newest if query.start is None else query.start == "latest"
     found = {}
-    for partition in _chosen(query, len(bounds)):
+    for partition in chosen:
         start, end = bounds[partition]
         if query.offset is not None:
             found[partition] = query.offset + 1 if backwards else query.offset

@@ -1,13 +1,18 @@
-"""Repairs of tables: `POST /tables/orders/repair` asks for one, `GET` says how far it has come and, in the end, what
-came of it.
-"""
+"""Repairs and verifications of tables, as jobs: `POST /tables/orders/repair`, `POST /tables/orders/verify`. `GET
+/tables/orders/repair` tells of the last repair, also to those who did not ask for it.
+
+The table worker does them, one after the other: a job that has been begun there cannot be cancelled."""
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
+from penstock.admin.jobs import Job, Jobs, JobView, Steps
 from penstock.broker.broker import Broker
 from penstock.broker.tables.repairs import RepairStatus
+from penstock.doors.http.errors import HttpError
 from penstock.doors.http.replies import Outcome, after_commit, json_reply
 from penstock.doors.http.router import Request, Route
 
@@ -19,8 +24,9 @@ class RepairRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tr
 
 
 class RepairRoutes:
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, jobs: Jobs) -> None:
         self._broker = broker
+        self._jobs = jobs
 
     def routes(self) -> tuple[Route, ...]:
         path = "/api/v1/tables/{topic}/repair"
@@ -28,18 +34,52 @@ class RepairRoutes:
             Route(
                 *("POST", path, self.ask, "Repair the table of a topic, as far as the journal has what is damaged."),
                 body=RepairRequest,
-                reply=RepairStatus,
+                reply=JobView,
                 status=202,
                 audit="table.repair",
             ),
             Route("GET", path, self.get, "The progress of the last repair, or its outcome.", reply=RepairStatus),
+            Route(
+                *("POST", "/api/v1/tables/{topic}/verify", self.verify, "Compare the table of a topic with the log."),
+                reply=JobView,
+                status=202,
+                audit="job.start",
+            ),
         )
 
     def ask(self, request: Request) -> Outcome:
-        tables, topic, identity = self._broker.tables, request.names["topic"], request.identity
-        status = tables.repair(identity, request.scope, topic, checksums=request.body.checksums)
-        self._broker.audit.note(identity, "table.repair", scope=request.scope, resource=topic, action="repair")
-        return after_commit(self._broker.pending_commit, json_reply(status, 202))
+        return self._begin(request, "table.repair")
+
+    def verify(self, request: Request) -> Outcome:
+        return self._begin(request, "table.verify")
+
+    def _begin(self, request: Request, kind: str) -> Outcome:
+        identity, scope, topic = request.identity, request.scope, request.names["topic"]
+        tables = self._broker.tables
+
+        def steps(job: Job) -> Steps:
+            verify = kind == "table.verify"
+            if verify:
+                tables.verify(identity, scope, topic)
+            else:
+                tables.repair(identity, scope, topic, checksums=request.body.checksums)
+                self._broker.audit.note(identity, "table.repair", scope=scope, resource=topic, action="repair")
+            watch, job.withdraw = tables.watch(identity, scope, topic, partial(_tell, job), verify=verify)
+
+            def wait() -> Steps:
+                status: RepairStatus = yield watch
+                if status.report is None:
+                    raise HttpError(409, "not_done", status.error)
+                return status.report
+
+            return wait()
+
+        job = self._jobs.start(identity, kind, scope, topic, steps)
+        return after_commit(self._broker.pending_commit, json_reply(job.view, 202))
 
     def get(self, request: Request) -> Outcome:
         return json_reply(self._broker.tables.repair_status(request.identity, request.scope, request.names["topic"]))
+
+
+def _tell(job: Job, checked: int, total: int) -> None:
+    job.progress.done, job.progress.total = checked, total

@@ -15,7 +15,7 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import Final, cast
 
-from penstock.admin.api import Api
+from penstock.admin.api import shared_api
 from penstock.admin.environment import Environment
 from penstock.admin.health import HealthApplication
 from penstock.admin.http import AdminApplication
@@ -57,7 +57,7 @@ class AdminSocket:
         self._directory = directory
         self._broker = broker
         self._application = AdminApplication(
-            Api(broker, environment), HealthApplication(broker, environment.durability, ADMINISTRATOR)
+            shared_api(broker, environment), HealthApplication(broker, environment.durability, ADMINISTRATOR)
         )
         self.seconds = MAX_SECONDS + broker.queries.policy.seconds  # of one connection
         self._server: asyncio.Server | None = None

@@ -45,6 +45,7 @@ from penstock.broker.security.auth_outcome import AuthOutcome
 from penstock.broker.security.keys import Keys
 from penstock.broker.security.lockout import LockOut
 from penstock.broker.security.role import RoleGrants
+from penstock.broker.security.sessions import Sessions
 from penstock.broker.security.tokens import Tokens
 from penstock.broker.security.user_access import UserAccess
 from penstock.broker.security.users import Users
@@ -136,6 +137,7 @@ class Broker:
         self.users = Users(
             *(state_log, self.access, self.limits, self.metrics, clock, self.executor, lockout, user_access, self.audit)
         )
+        self.sessions = Sessions(self.limits, clock, user_access.user_of)
         self._user_access = user_access
 
     def _add_topics(self) -> None:

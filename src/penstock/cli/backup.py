@@ -141,11 +141,22 @@ def _ask(broker: Administered) -> dict[str, Any] | None:
         status, body = reply
         document: dict[str, Any] = msgspec.json.decode(body)
         if status < 300:
-            return document
+            return _made(broker, document)
         error = document["error"]
         if error["code"] != "tables_busy" or time.monotonic() > deadline:
             fail(error["message"])
         time.sleep(0.2)
+
+
+def _made(broker: Administered, job: dict[str, Any]) -> dict[str, Any]:
+    """The backup that comes of a job."""
+    while job["state"] in ("waiting", "running"):
+        time.sleep(0.05)
+        job = msgspec.json.decode(admin_request.send(broker, "GET", admin_request.path("jobs", str(job["id"]))))
+    if job["state"] != "done":
+        fail((job["error"] or {"message": "the backup was cancelled"})["message"])
+    backup: dict[str, Any] = job["result"]
+    return backup
 
 
 def _fetch(broker: Administered, backup: dict[str, Any], data: str) -> tuple[int, list[ManifestFile]]:

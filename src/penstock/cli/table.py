@@ -223,7 +223,9 @@ def _repaired_by_broker(
 
     scope = topic.scope
     where = path("tables", topic.name, "repair", tenant=scope.tenant, namespace=scope.namespace)
-    asked = request_running(settings, "POST", where, msgspec.json.encode(RepairRequest(checksums)))
+    if request_running(settings, "POST", where, msgspec.json.encode(RepairRequest(checksums))) is None:
+        return None
+    asked = request_running(settings, "GET", where)
     while asked is not None:
         status = msgspec.json.decode(asked, type=RepairStatus)
         if status.state not in ("waiting", "running"):
@@ -232,9 +234,7 @@ def _repaired_by_broker(
             progress(status.checked, status.total)
         time.sleep(_POLL_SECONDS)
         asked = request_running(settings, "GET", where)
-        if asked is None:
-            fail("the broker has ended, and with it the repair: try again")
-    return None
+    return fail("the broker has ended, and with it the repair: try again")
 
 
 def _repaired_here(directory: Directory, topic: Topic, progress: Progress | None, *, checksums: bool) -> RepairReport:

@@ -32,6 +32,7 @@ from penstock.server.errors import StartFailed
 from penstock.server.exposure import exposed_secrets, refuse_exposed_doors
 from penstock.server.figures import ProcessFigures
 from penstock.server.maintenance import maintain
+from penstock.server.pipelines import pipeline_views
 from penstock.server.watchdog import Watchdog
 from penstock.server.workers import Workers
 from penstock.transport.busy_poll import BusyPoll
@@ -80,6 +81,7 @@ class Server:
             lambda number: self.tracker is not None and self.tracker.close_one(number),
             lambda: config_values(self.config),
             self.data_dir,
+            lambda ends: pipeline_views(self.settings, self.data_dir, ends),
         )
 
     async def start(self) -> None:

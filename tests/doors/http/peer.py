@@ -36,13 +36,20 @@ class Peer:
 
     peer = "127.0.0.1:5000"
 
-    def __init__(self, fixture: BrokerFixture, application: Application, identity: Identity = ANONYMOUS) -> None:
+    def __init__(
+        self,
+        fixture: BrokerFixture,
+        application: Application,
+        identity: Identity = ANONYMOUS,
+        *,
+        cookies: bool = False,
+    ) -> None:
         self.fixture = fixture
         self.sent = b""
         self.closed = False
         self.congested = False
         self.progressed = 0
-        self.session = HttpSession(fixture.broker, self, identity, application)
+        self.session = HttpSession(fixture.broker, self, identity, application, cookies=cookies)
 
     def send(self, data: bytes) -> None:
         assert not self.closed

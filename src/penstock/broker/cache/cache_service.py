@@ -8,14 +8,16 @@ the monotonic clock. The two kinds do not take room from each other.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from heapq import nsmallest
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from penstock.broker.cache import cache_store as rules
 from penstock.broker.cache.cache_state import remaining
 from penstock.broker.cache.cache_store import NEVER, CacheName, CachePolicy, Entry, Store
 from penstock.broker.names import Scope, check_cache, scope
 from penstock.broker.runtime.clock import Clock
+from penstock.broker.runtime.executor import Deferred
 from penstock.broker.runtime.metrics import CacheFigures, Metrics
 from penstock.broker.security.access import Access, Identity, Permission
 from penstock.broker.state.events import CacheRemoved, CacheSet
@@ -28,10 +30,22 @@ SWEEP_ENTRIES: Final = 1_000  # that one sweep looks at, of each kind: some 3 ms
 REMOVED_KEYS: Final = 500  # of one event
 REMOVED_BYTES: Final = 32 << 10  # about the most that they have together
 NAMES: Final = 10_000  # that are remembered as checked
+FEW_KEYS: Final = 1_000  # that are put in order at once
 
 SETTLED: Final = CommitGroup()
 """What the answer about a cache in memory waits for: nothing. No crash takes back what was never promised to last."""
 SETTLED.finish()
+
+
+class CachedKey(NamedTuple):
+    key: str
+    bytes: int  # of its value
+    expires: int | None  # µs since 1970; None: it stays
+
+
+class KeyPage(NamedTuple):
+    keys: list[CachedKey]
+    next: str | None  # the key to go on behind; None: these were the last
 
 
 class CacheBackend(Protocol):
@@ -63,6 +77,7 @@ class CacheService:
         self._state_log = state_log
         self._access = access
         self._metrics = metrics
+        self._clock = clock
         self._monotonic = monotonic
         self._memory = _MemoryBackend(policy, metrics)
         self._journal = _JournalBackend(state_log, policy, quotas, metrics, clock, monotonic)
@@ -105,6 +120,29 @@ class CacheService:
             if name.scope == scope and self._access.allows(identity, Permission.CACHE_READ, scope, name.name)
         ]
         return sorted(found)
+
+    def keys(
+        self, identity: Identity, cache: CacheName, limit: int, after: str = ""
+    ) -> Deferred[Sequence[str], KeyPage]:
+        """Keys of a cache behind `after`, in their order, with the sizes of their values and when they are over."""
+        self._access.require(identity, Permission.CACHE_READ, *cache)
+        store = self._backend(cache).store
+        known = store.keys(cache)  # all of them, quickly: they are put in order on a thread
+
+        def find() -> Sequence[str]:
+            return nsmallest(limit + 1, (key for key in known if key > after) if after else known)
+
+        def conclude(found: Sequence[str]) -> KeyPage:
+            now, wall = self._monotonic(), self._clock()
+            views = []
+            for key in found[:limit]:
+                entry = store.held(cache, key)
+                if entry is not None and entry.deadline > now:
+                    ends = None if entry.deadline == NEVER else wall + entry.deadline - now
+                    views.append(CachedKey(key, len(entry.value), ends))
+            return KeyPage(views, found[limit - 1] if len(found) > limit else None)
+
+        return Deferred(find, conclude, ready=len(known) <= FEW_KEYS)
 
     def settled(self, cache: CacheName) -> CommitGroup:
         """The commit group that a reply waits for which shows a value of this cache."""

@@ -105,6 +105,11 @@ class Store:
             if cache.entries:
                 yield name, len(cache.entries)
 
+    def keys(self, name: CacheName) -> list[str]:
+        """All keys of a cache, in no order: some may be over."""
+        cache = self._caches.get(name)
+        return [] if cache is None else list(cache.entries)
+
     def find(self, name: CacheName, key: str, now: int) -> Entry | None:
         """The entry, unless it has expired; it is now the most recently used."""
         cache = self._caches.get(name)

@@ -8,7 +8,7 @@ like any record that comes to the topic: what a letter says of itself proves not
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final, NamedTuple, TypeAlias
 
@@ -30,7 +30,7 @@ from penstock.broker.state.state import State, Topic
 from penstock.broker.state.state_log import StateLog
 from penstock.broker.topics import topic_rules
 from penstock.log.batch import RecordSlice
-from penstock.log.engine import Appended, CommitGroup, Records, partition_id, topic_of
+from penstock.log.engine import Appended, CommitGroup, PartitionId, Records, partition_id, topic_of
 from penstock.log.errors import OffsetOutOfRange
 
 FETCH_BYTES: Final = 4 << 20  # most bytes of letters fetched at once, or one letter
@@ -146,11 +146,7 @@ class DeadLetters:
         if misfit := self._validator.misfits(topic, [found.value]):
             self._metrics.records_rejected += 1
             raise RecordRejected(misfit[0])
-        tenant, topics = scope.tenant, state.topics_by_id
-        event = remove(
-            *(state.removed, self._limits, place, (found.offset,), bounds.start),
-            *(tenant, lambda of: topics[topic_of(of)].scope.tenant == tenant),
-        )
+        event = self._removal(state, place, (found.offset,), bounds.start, scope.tenant)
         wanted = ANY if found.partition is None or found.partition >= topic.partitions else found.partition
         (partition,) = self._partitioner.choose(topic, [found.key], [wanted])
         records = Records(
@@ -175,6 +171,37 @@ class DeadLetters:
         if group is not None:
             self._audit.note(identity, "dlq.purge", scope=scope, resource=topic, action="purge")
         return group
+
+    def discard(self, identity: Identity, scope: Scope, topic: str, offsets: Sequence[int]) -> CommitGroup | None:
+        """The letters at these offsets go, as far as they are still there. None if none of them was. Needs the right to
+        delete `<topic>.dlq`."""
+        with self._audit.attempt(identity, "dlq.purge", scope=scope, resource=topic):
+            self._access.require(identity, Permission.DELETE, scope, topic + SUFFIX)
+            state = self._state_log.current()
+            box = _box(state, scope, topic)
+            if box is None:
+                return None
+            engine, place = self._state_log.engine, partition_id(box.id, 0)
+            bounds, removed = engine.bounds(place), state.removed.get(place, NOTHING_REMOVED)
+            there = [each for each in offsets if bounds.start <= each < bounds.high_watermark and not removed.has(each)]
+            if not there:
+                return None
+            event = self._removal(state, place, there, bounds.start, scope.tenant)
+            group = self._state_log.commit((event,))
+            if event.below > bounds.start:
+                engine.trim({place: event.below})  # in the same group
+        count = str(len(there))
+        self._audit.note(identity, "dlq.purge", scope=scope, resource=topic, action="purge", letters=count)
+        return group
+
+    def _removal(
+        self, state: State, place: PartitionId, offsets: Sequence[int], start: int, tenant: str
+    ) -> RecordsRemoved:
+        topics = state.topics_by_id
+        return remove(
+            *(state.removed, self._limits, place, tuple(offsets), start),
+            *(tenant, lambda of: topics[topic_of(of)].scope.tenant == tenant),
+        )
 
     def _purge(self, scope: Scope, topic: str) -> CommitGroup | None:
         state = self._state_log.current()

@@ -58,6 +58,8 @@ TYPES: Final = (
     "backup.create",
     "backup.delete",
     "transaction.abort",
+    "job.start",
+    "job.cancel",
     "cluster.join",
     "cluster.leave",
 )

@@ -92,6 +92,7 @@ class RepairJob(msgspec.Struct, tag="repair"):
     starts: dict[int, int]  # log starts of all partitions
     ends: dict[int, int]  # up to where the journal believes that the table has each
     checksums: bool  # also write files again that have none
+    verify: bool = False  # only look
 
 
 Job = BuildJob | CareJob | RemoveJob | RepairJob

@@ -20,7 +20,7 @@ from penstock.broker.security.access import Access, Identity, Permission
 from penstock.broker.state.events import TableLeft, TableRemoved
 from penstock.broker.state.state import Topic
 from penstock.broker.state.state_log import StateLog
-from penstock.broker.tables.repairs import Repairs, RepairStatus
+from penstock.broker.tables.repairs import Repairs, RepairStatus, RepairWatch
 from penstock.broker.tables.table import (
     LOOKS_AT_ONCE,
     BuildJob,
@@ -83,6 +83,7 @@ class Tables:
         self._built = False  # the last job was a build: now it is the turn of something else
         self._sizes: dict[int, int] = {}  # of tables, in bytes, by topic; unknown until one was looked after
         self._repairs = Repairs()
+        self._verifications = Repairs()
         self._past = LazyTieredReader(self._open_past)
         self._damage = self._past.damage
         state_log.engine.read_tiered_from(self._past)
@@ -109,33 +110,54 @@ class Tables:
     def repair_progress(self, job: int, checked: int, total: int) -> None:
         """The process that is at a repair has come so far."""
         if isinstance(self._job, RepairJob) and self._job.id == job:
-            self._repairs.progress(self._job.ref.topic, checked, total)
+            self._registry(self._job).progress(self._job.ref.topic, checked, total)
+
+    def verify(self, identity: Identity, scope: Scope, topic: str) -> RepairStatus:
+        """Ask whether a topic's table is what the log was: it is looked at in its turn, between other work on
+        tables."""
+        return self._verifications.ask(self._to_repair(identity, scope, topic).id, checksums=False)
+
+    def watch(
+        self, identity: Identity, scope: Scope, topic: str, on_progress: Callable[[int, int], None], *, verify: bool
+    ) -> tuple[RepairWatch, Callable[[], bool]]:
+        """The end of a repair, or of a verification, that was asked for; and what withdraws it, if it has not begun."""
+        number = self._to_repair(identity, scope, topic).id
+        registry = self._verifications if verify else self._repairs
+        return registry.watch(number, on_progress), lambda: registry.withdraw(number)
+
+    def _registry(self, job: RepairJob) -> Repairs:
+        return self._verifications if job.verify else self._repairs
 
     def _to_repair(self, identity: Identity, scope: Scope, topic: str) -> Topic:
         self._access.require(identity, Permission.ALTER, scope, topic)
         return topic_rules.find(self._state_log.current(), scope, topic)
 
     def _repair(self) -> RepairJob | None:
-        while (found := self._repairs.begin()) is not None:
-            topic = self._state_log.state.topics_by_id.get(found[0])
-            if topic is None:
-                self._repairs.forget(found[0])
-                continue
-            bounds = self._state_log.engine.bounds
-            starts = {number: bounds(partition_id(topic.id, number)).start for number in range(topic.partitions)}
-            return RepairJob(self._next_number(), self._ref(topic), starts, self._ends(topic), found[1])
+        for registry in (self._repairs, self._verifications):
+            while (found := registry.begin()) is not None:
+                topic = self._state_log.state.topics_by_id.get(found[0])
+                if topic is None:
+                    registry.forget(found[0])
+                    continue
+                bounds = self._state_log.engine.bounds
+                starts = {number: bounds(partition_id(topic.id, number)).start for number in range(topic.partitions)}
+                ref, ends, verify = self._ref(topic), self._ends(topic), registry is self._verifications
+                return RepairJob(self._next_number(), ref, starts, ends, found[1], verify)
         return None
 
     def _repaired(self, job: RepairJob, outcome: TableOutcome) -> None:
         """Only what is damaged now is told of from here on."""
         topic, report = job.ref.topic, outcome.report
-        self._repairs.finish(topic, report, outcome.error)
+        self._registry(job).finish(topic, report, outcome.error)
         if report is None:
-            logger.warning("table of topic %d: not repaired: %s", topic, outcome.error, extra={"topic": topic})
+            done = "verified" if job.verify else "repaired"
+            logger.warning("table of topic %d: not %s: %s", topic, done, outcome.error, extra={"topic": topic})
+            return
+        self._damage.verified(topic, _damage_left(job.ref, report))
+        if job.verify:
             return
         self._failures.pop(topic, None)
         self._touched.add(topic)
-        self._damage.verified(topic, _damage_left(job.ref, report))
         logger.info(
             "table of topic %d: repaired; %d ranges of offsets were rebuilt, %d are lost",
             *(topic, len(report.rebuilt), len(report.lost)),
@@ -209,7 +231,8 @@ class Tables:
 
     def needed(self) -> bool:
         """True if there is anything to do, now or in the long run: then somebody should ask for jobs."""
-        return self._repairs.waiting or self.exist() or self._removal() is not None or self._build() is not None
+        asked = self._repairs.waiting or self._verifications.waiting
+        return asked or self.exist() or self._removal() is not None or self._build() is not None
 
     def exist(self) -> bool:
         """True if there was a table when it was first asked for."""
@@ -312,7 +335,7 @@ class Tables:
         if self._job is job:
             self._job = None
             if isinstance(job, RepairJob):
-                self._repairs.put_back(job.ref.topic, checksums=job.checksums)
+                self._registry(job).put_back(job.ref.topic, checksums=job.checksums)
 
     def done(self, done: JobDone) -> CommitGroup | None:
         """Take the outcome of a job. The next one should be asked for when the group is committed. Raises LogError."""
@@ -388,7 +411,7 @@ class Tables:
 
     def _give_up(self, job: Job) -> None:
         if isinstance(job, RepairJob):
-            self._repairs.finish(job.ref.topic, None, "the process that was at it ended: ask again")
+            self._registry(job).finish(job.ref.topic, None, "the process that was at it ended: ask again")
             return
         refs = [share.ref for share in job.shares] if isinstance(job, BuildJob) else [job.ref]
         for ref in refs:
@@ -435,6 +458,7 @@ class Tables:
         """The topic is gone."""
         self._damage.forget(topic)
         self._repairs.forget(topic)
+        self._verifications.forget(topic)
         self._failures.pop(topic, None)
         self._looked.pop(topic, None)
         self._starts.pop(topic, None)

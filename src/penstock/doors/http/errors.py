@@ -100,9 +100,19 @@ def error_reply(error: Exception) -> HttpReply:
     if isinstance(error, HttpError):
         return problem(error.status, error.code, str(error), error.headers)
     status = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
-    if isinstance(error, msgspec.MsgspecError | UnicodeDecodeError):
-        return problem(status, "invalid_request", str(error))
-    return problem(status, code_of(type(error)), str(error))
+    found = problem_of(error)
+    return problem(status, found.code, found.message)
+
+
+def problem_of(error: Exception) -> Problem:
+    """One of `EXPECTED_ERRORS` as it is told, whatever the status."""
+    if isinstance(error, HttpError):
+        code = error.code
+    elif isinstance(error, msgspec.MsgspecError | UnicodeDecodeError):
+        code = "invalid_request"
+    else:
+        code = code_of(type(error))
+    return Problem(code, str(error)[:MAX_MESSAGE])
 
 
 def code_of(kind: type[Exception]) -> str:

@@ -22,6 +22,7 @@ from penstock.broker.names import DEFAULT_SCOPE, Scope, scope
 from penstock.broker.runtime.executor import Deferred
 from penstock.broker.security.access import Identity
 from penstock.doors.http.errors import HttpError, problem
+from penstock.doors.http.login import Login
 from penstock.doors.http.replies import JSON, HttpReply, Outcome
 from penstock.doors.http.request import Admission, Call, RequestHead
 
@@ -48,6 +49,7 @@ class Request:
     accept: str = ""
     enforced: bool = False  # security is on
     named_tenant: str | None = None  # the tenant that the request names
+    login: Login | None = None  # of its connection
 
     @property
     def scope(self) -> Scope:
@@ -155,6 +157,8 @@ class Router:
         parameters = _parameters(head.query)
         tenant, namespace = parameters.pop("tenant", None), parameters.pop("namespace", None)
         identity = head.login.identify(head.headers, None if tenant is None else tenant[-1])
+        if route.mutates and head.login.by_cookie:
+            _require_own_page(head)
 
         def admit(found: Identity) -> Call:
             query = _query(route.query, parameters)
@@ -168,6 +172,7 @@ class Router:
                 head.headers.get("accept", ""),
                 self._broker.access.enforced if self._enforced is None else self._enforced,
                 tenant[-1] if tenant else None,
+                head.login,
             )
             limit = min(route.max_body, MAX_STRANGER_BODY) if head.login.stranger else route.max_body
             return Call(limit, partial(self._run, route, head, request))
@@ -201,6 +206,13 @@ def _refuse_forgery(head: RequestHead) -> None:
         raise HttpError(
             415, "json_only", "a request that changes something has Content-Type: application/json, or X-Requested-With"
         )
+
+
+def _require_own_page(head: RequestHead) -> None:
+    """A change by a cookie, which a browser sends by itself, says that it comes from our own pages: every browser says
+    so, in one of two ways."""
+    if "origin" not in head.headers and head.headers.get("sec-fetch-site") != "same-origin":
+        raise HttpError(403, "foreign_origin", "a change by cookie is taken from this broker's own pages only")
 
 
 def _parameters(query: str) -> dict[str, list[str]]:

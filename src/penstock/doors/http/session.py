@@ -41,12 +41,15 @@ SAFE: Final = (("X-Content-Type-Options", "nosniff"), ("Cache-Control", "no-stor
 
 
 class HttpSession:
-    def __init__(self, broker: Broker, channel: Channel, identity: Identity, application: Application) -> None:
-        """`identity` is that of requests without credentials."""
+    def __init__(
+        self, broker: Broker, channel: Channel, identity: Identity, application: Application, *, cookies: bool = False
+    ) -> None:
+        """`identity` is that of requests without credentials; `cookies`: those of login sessions are taken."""
         self._broker = broker
         self._channel = channel
         self._application = application
-        self._login = Login(broker, identity, channel.peer)
+        encrypted = bool(getattr(channel, "encrypted", False))
+        self._login = Login(broker, identity, channel.peer, cookies=cookies, encrypted=encrypted)
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
         self._turn = Turn(broker.turns, self._resume)
         self._request: h11.Request | None = None

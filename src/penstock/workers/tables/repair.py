@@ -1,4 +1,5 @@
-"""One repair of a table, as a job: of the table worker while a broker runs, of the `penstock` command if none does."""
+"""One repair or verification of a table, as a job: of the table worker while a broker runs, of the `penstock` command
+if none does."""
 
 from __future__ import annotations
 
@@ -7,12 +8,17 @@ import time
 from penstock.broker.tables.table import RepairJob, RepairReport
 from penstock.log.tables.repair import repair
 from penstock.log.tables.store import REPLACED
-from penstock.log.tables.verify import Progress
+from penstock.log.tables.verify import Outcome, Progress, verify
 from penstock.log.tailer import Tailer
 
 
 def repair_table(job: RepairJob, tailer: Tailer, progress: Progress | None) -> RepairReport:
     """Raises LogError."""
+    if job.verify:
+        found = verify(job.ref, tailer, job.starts, job.ends, progress)
+        return RepairReport(
+            found.sound, found.version, found.checked, found.compared, left=found.damage, problems=_problems(found)
+        )
     keep = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     done = repair(job.ref, tailer, job.starts, job.ends, keep, progress, checksums=job.checksums)
     after = done.after
@@ -30,8 +36,12 @@ def repair_table(job: RepairJob, tailer: Tailer, progress: Progress | None) -> R
         done.rewritten,
         f"{job.ref.url}/{REPLACED}/{keep}" if kept else "",
         after.damage,
-        [
-            *([after.unreadable] if after.unreadable else []),
-            *(f"partition {number}, offset {offset}: {reason}" for number, offset, reason in after.differences),
-        ],
+        _problems(after),
     )
+
+
+def _problems(found: Outcome) -> list[str]:
+    return [
+        *([found.unreadable] if found.unreadable else []),
+        *(f"partition {number}, offset {offset}: {reason}" for number, offset, reason in found.differences),
+    ]

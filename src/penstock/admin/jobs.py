@@ -1,0 +1,258 @@
+"""Jobs: work that takes longer than a request should wait for. Who starts one gets its number at once, and asks how far
+it is; who started it, or administers the tenant, may look at it and cancel it.
+
+A job's work is a generator: it yields what it waits for (work off the loop, or a commit), is sent what came of that,
+and returns the job's result. Between two steps everybody else has a turn. What a step does, it does as the one who
+started the job, and is asked for permission each time: a key that was revoked does nothing more.
+
+Jobs are kept in memory only, and end with the broker. What a job has changed by then is in the log; what it has not
+done yet is asked for again. Nothing but the result of a search is lost with one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any, Final, Literal, Protocol, TypeAlias
+
+import msgspec
+
+from penstock.broker.broker import Broker
+from penstock.broker.errors import AccessDenied
+from penstock.broker.names import Scope
+from penstock.broker.runtime.executor import Deferred
+from penstock.broker.security.access import ANONYMOUS, Identity, Permission
+from penstock.broker.tenancy.fair_share import allowance, check_room
+from penstock.doors.http.errors import EXPECTED_ERRORS, HttpError, Problem, problem_of
+from penstock.log.engine import GroupState
+
+logger = logging.getLogger(__name__)
+
+MAX_UNDER_WAY: Final = 64  # jobs that wait or run, of all tenants
+AT_ONCE: Final = 4  # of them that run
+MAX_ENDED: Final = 256  # jobs that are remembered after their end,
+ENDED_US: Final = 3_600_000_000  # and for how long
+RESULT_BYTES: Final = 32 << 20  # of the results of all that ended
+
+State: TypeAlias = Literal["waiting", "running", "done", "failed", "cancelled"]
+
+
+class Awaited(Protocol):
+    """Something that happens later, such as a commit."""
+
+    def on_done(self, callback: Callable[[Any], None], /) -> None: ...
+
+
+Steps: TypeAlias = Generator[Deferred[Any, Any] | Awaited, Any, Any]
+
+
+class JobProgress(msgspec.Struct):
+    """The progress of a job, in what it counts: records, letters."""
+
+    done: int = 0
+    total: int | None = None  # null: not known
+
+
+class JobView(msgspec.Struct):
+    """A job."""
+
+    id: int
+    kind: str  # record.search, dlq.replay, dlq.purge, table.verify, table.repair, backup.create
+    state: State
+    tenant: str
+    namespace: str
+    resource: str  # what it is about
+    identity: str  # who started it
+    created: int  # µs since 1970
+    started: int | None
+    ended: int | None
+    progress: JobProgress
+    result: Any = None  # as its kind says; null until it is done
+    error: Problem | None = None
+
+
+class Job:
+    """One job. Its generator is given this, to tell how far it is."""
+
+    def __init__(self, view: JobView, identity: Identity, scope: Scope) -> None:
+        self.view = view
+        self.identity = identity
+        self.scope = scope
+        self.progress = view.progress
+        self.steps: Steps | None = None
+        self.withdraw: Callable[[], bool] = lambda: True  # False: it cannot be cancelled now
+        self.records: list[Any] = []  # of a search
+        self.bytes = 0  # of `records`, about
+
+    def describe_work(self) -> dict[str, str]:
+        kind = f"job {self.view.kind}"
+        return {"door": "http", "peer": self.identity.peer, "request": kind, "identity": self.view.identity}
+
+    @property
+    def over(self) -> bool:
+        return self.view.ended is not None
+
+
+class Jobs:
+    """All jobs of a broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._number = 0
+        self._jobs: dict[int, Job] = {}
+        self._waiting: deque[Job] = deque()
+        self._running: dict[str, int] = {}  # jobs by tenant
+
+    def start(self, identity: Identity, kind: str, scope: Scope, resource: str, steps: Callable[[Job], Steps]) -> Job:
+        """Begin a job, in its turn. Whether `identity` may do this at all was checked, or `steps` does when it is
+        called, which is at once. Raises LimitReached."""
+        broker = self._broker
+        if broker.access.enforced and identity.name == ANONYMOUS.name:
+            raise AccessDenied("A job belongs to somebody: log in to start one")
+        under_way = [job for job in self._jobs.values() if not job.over]
+        mine = sum(job.scope.tenant == scope.tenant for job in under_way)
+        check_room("jobs", MAX_UNDER_WAY, len(under_way), scope.tenant, mine, broker.limits.tenant_share)
+        self._number += 1
+        name = broker.users.whoami(identity).name or identity.name
+        now = broker.now()
+        view = JobView(
+            *(self._number, kind, "waiting", scope.tenant, scope.namespace, resource, name),
+            *(now, None, None, JobProgress()),
+        )
+        job = Job(view, identity, scope)
+        job.steps = steps(job)
+        self._jobs[view.id] = job
+        broker.audit.note(identity, "job.start", scope=scope, resource=resource, action=kind, job=str(view.id))
+        self._waiting.append(job)
+        self._tidy(now)
+        self._start_next()
+        return job
+
+    def find(self, identity: Identity, number: int | None) -> Job:
+        """Raises HttpError for one that is not there, or of another tenant; AccessDenied for somebody else's."""
+        job = self._jobs.get(number or 0)
+        if self._broker.access.enforced and identity.name == ANONYMOUS.name:
+            raise AccessDenied("Log in to see jobs")
+        if job is not None and self._may_see(identity, job):
+            return job
+        if job is not None and identity.tenant == job.scope.tenant:
+            raise AccessDenied(f"Job {job.view.id} is somebody else's")
+        raise HttpError(404, "job_not_found", "There is no such job; a broker that was started again knows of none")
+
+    def list(self, identity: Identity, tenant: str) -> list[Job]:
+        self._tidy(self._broker.now())
+        return [job for job in self._jobs.values() if job.scope.tenant == tenant and self._may_see(identity, job)]
+
+    def _may_see(self, identity: Identity, job: Job) -> bool:
+        own = identity[:2] == job.identity[:2] and identity.since == job.identity.since
+        return own or self._broker.access.allows(identity, Permission.ADMIN, job.scope, "")
+
+    def cancel(self, identity: Identity, job: Job) -> None:
+        """End a job that is under way: what it has done stays done. Forget one that is over."""
+        if job.over:
+            del self._jobs[job.view.id]
+            return
+        if not job.withdraw():
+            raise HttpError(409, "job_not_cancellable", "It cannot be interrupted now; it ends by itself")
+        self._broker.audit.note(
+            identity, "job.cancel", scope=job.scope, resource=job.view.resource, action="cancel", job=str(job.view.id)
+        )
+        if job.view.state == "waiting":
+            self._waiting.remove(job)
+        if job.over:  # it was told that it is withdrawn
+            job.view.state = "cancelled"
+        else:
+            self._end(job, "cancelled")
+
+    # -- running
+
+    def _start_next(self) -> None:
+        share = self._broker.limits.tenant_share
+        for job in list(self._waiting):
+            total, tenant = sum(self._running.values()), job.scope.tenant
+            mine = self._running.get(tenant, 0)
+            if total >= AT_ONCE:
+                break
+            if mine < allowance(AT_ONCE, total - mine, share):
+                self._waiting.remove(job)
+                self._running[tenant] = mine + 1
+                job.view.state, job.view.started = "running", self._broker.now()
+                self._later(job, lambda steps: next(steps))
+
+    def _later(self, job: Job, resume: Callable[[Steps], Any]) -> None:
+        self._broker.turns.later(partial(self._step, job, resume))
+
+    def _step(self, job: Job, resume: Callable[[Steps], Any]) -> None:
+        """Let the job go on, up to what it waits for next."""
+        steps, turns = job.steps, self._broker.turns
+        if job.over or steps is None:
+            return
+        began = turns.timer()
+        try:
+            self._wait(job, resume(steps))
+        except StopIteration as ended:
+            job.view.result = ended.value
+            self._end(job, "done")
+        except EXPECTED_ERRORS as error:
+            job.view.error = problem_of(error)
+            self._end(job, "failed")
+        except Exception:
+            self._broker.metrics.internal_errors += 1
+            logger.exception("job %d (%s) failed", job.view.id, job.view.kind)
+            job.view.error = Problem("internal_error", "internal error; the broker's log tells more")
+            self._end(job, "failed")
+        turns.charge(turns.timer() - began, job)
+
+    def _wait(self, job: Job, awaited: Deferred[Any, Any] | Awaited) -> None:
+        if isinstance(awaited, Deferred):
+            work = awaited
+
+            def finished(steps: Steps) -> Any:
+                try:
+                    found = work.finish()
+                except EXPECTED_ERRORS as error:
+                    return steps.throw(error)
+                return steps.send(found)
+
+            work.start(self._broker.executor, lambda: self._later(job, finished))
+        else:
+            awaited.on_done(lambda outcome: self._later(job, partial(_conclude, outcome)))
+
+    def _end(self, job: Job, state: State) -> None:
+        running = job.view.started is not None
+        job.view.state, job.view.ended = state, self._broker.now()
+        steps, job.steps = job.steps, None
+        if steps is not None:
+            steps.close()
+        if running:
+            tenant = job.scope.tenant
+            self._running[tenant] -= 1
+            if not self._running[tenant]:
+                del self._running[tenant]
+            self._start_next()
+
+    # -- remembering
+
+    def _tidy(self, now: int) -> None:
+        """Forget what ended long ago, and of too many the oldest of whoever has most."""
+        ended = {number: job for number, job in self._jobs.items() if job.over}
+        for number, job in list(ended.items()):
+            if now - (job.view.ended or 0) > ENDED_US:
+                del self._jobs[number], ended[number]
+        while len(ended) > MAX_ENDED or sum(job.bytes for job in ended.values()) > RESULT_BYTES:
+            weight: dict[str, int] = {}
+            for job in ended.values():
+                part = job.bytes / RESULT_BYTES + 1 / MAX_ENDED
+                weight[job.scope.tenant] = weight.get(job.scope.tenant, 0) + round(part * 1e9)
+            most = max(weight, key=lambda tenant: weight[tenant])
+            oldest = next(number for number, job in ended.items() if job.scope.tenant == most)
+            del self._jobs[oldest], ended[oldest]
+
+
+def _conclude(outcome: Any, steps: Steps) -> Any:
+    """Go on after what was waited for: a group that failed is an error of the job."""
+    if getattr(outcome, "state", None) is GroupState.FAILED:
+        return steps.throw(outcome.error)
+    return steps.send(outcome)

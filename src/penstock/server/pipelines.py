@@ -1,0 +1,69 @@
+"""Pipelines beside this broker, as the administration API shows them: that of `penstock up`, or of `[pipeline]`.
+
+All of it is read from the project's folder, which `penstock pipeline status` reads too; nothing of Spark is loaded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from penstock.admin.environment import Ends, PipelinePartition, PipelineQuery, PipelineView
+from penstock.config.settings import Settings
+
+if TYPE_CHECKING:
+    from penstock.flight.log import TopicPartition
+    from penstock.spark.pipelines.progress import FlowProgress
+    from penstock.spark.pipelines.project import Project
+
+DIRECTORY = "pipeline"  # in the data directory
+
+
+def pipeline_views(settings: Settings, data_dir: str, ends: Ends) -> Sequence[PipelineView]:
+    """Reads files: not on the event loop."""
+    directory = settings.pipeline.directory or os.path.join(data_dir, DIRECTORY)
+    if not os.path.exists(os.path.join(directory, "pipeline.toml")):
+        return ()
+    from penstock.spark.pipelines.project import ProjectError, load
+
+    try:
+        return (_view(load(directory, os.environ), ends),)
+    except ProjectError as error:
+        name = os.path.basename(os.path.abspath(directory))
+        return (PipelineView(name, "", directory, False, "", None, None, "", [], str(error)),)
+
+
+def _view(project: Project, ends: Ends) -> PipelineView:
+    from penstock.spark.pipelines.location import is_running, read_state
+    from penstock.spark.pipelines.progress import Watch
+
+    state, running = read_state(project.local), is_running(project.local)
+
+    def known(topics: Collection[str]) -> Mapping[TopicPartition, int]:
+        from penstock.flight.log import TopicPartition
+
+        return {TopicPartition(*place): end for place, end in ends(topics).items() if place[0] in topics}
+
+    flows = Watch(project.checkpoints, project.local, known).look()
+    phase = "" if state is None else state.phase
+    if state is not None and not running and state.ended is None:
+        phase = "killed"
+    words = {} if state is None else state.flows
+    return PipelineView(
+        project.name,
+        project.file.kind,
+        project.directory,
+        running,
+        phase,
+        None if state is None else state.started,
+        None if state is None else state.ended,
+        "" if state is None else state.error,
+        [_query(flow, words.get(flow.name, "")) for flow in flows],
+    )
+
+
+def _query(flow: FlowProgress, state: str) -> PipelineQuery:
+    return PipelineQuery(
+        *(flow.name, state, flow.rows, flow.rate, flow.batch, flow.committed, flow.lag, flow.eta),
+        [PipelinePartition(*each.place, each.position, each.lag) for each in flow.partitions],
+    )

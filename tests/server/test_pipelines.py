@@ -1,0 +1,71 @@
+"""Pipelines as the administration API shows them: read from their folders, without Spark."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.admin.api_peer import api_peer
+from tests.broker.broker_fixture import BrokerFixture
+
+from penstock.admin.environment import Environment
+from penstock.broker.names import DEFAULT_SCOPE
+from penstock.broker.security.access import ANONYMOUS
+from penstock.config.settings import Settings
+from penstock.server.pipelines import pipeline_views
+from penstock.spark.pipelines.location import PipelineLocation, RunState
+from penstock.spark.pipelines.scaffold import write_project
+
+
+def project(data_dir: Path) -> Path:
+    """A pipeline that has read 3 of the 5 records of `orders`, and runs."""
+    write_project(str(data_dir / "pipeline"), "shop", "continuous", "127.0.0.1:8815")
+    query = data_dir / "pipeline" / "state" / "checkpoints" / "totals"
+    for name in ("offsets", "commits"):
+        (query / name).mkdir(parents=True)
+    offsets = json.dumps({"orders": {"0": 3}})
+    (query / "offsets" / "0").write_text(f'v1\n{{"batchTimestampMs":1700000000000}}\n{offsets}')
+    (query / "commits" / "0").write_text("v1\n{}")
+    return data_dir / "pipeline"
+
+
+def test_a_pipeline_is_shown_with_its_queries_and_their_lag(tmp_path: Path) -> None:
+    directory = project(tmp_path)
+    fixture = BrokerFixture()
+    fixture.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "orders", 1)
+    fixture.broker.produce.append(ANONYMOUS, DEFAULT_SCOPE, "orders", 0, [b"{}"] * 5)
+    fixture.commit()
+    environment = Environment(pipelines=lambda ends: pipeline_views(Settings(), str(tmp_path), ends))
+    with PipelineLocation(str(directory / "state")) as place:
+        place.write(RunState(1, "continuous", 1.0, "local[2]", "running"))
+        (shop,) = api_peer(fixture, environment=environment).ask("GET", "/api/v1/pipelines").json["items"]
+    assert (shop["name"], shop["kind"], shop["running"], shop["phase"]) == ("shop", "continuous", True, "running")
+    (query,) = shop["queries"]
+    assert (query["name"], query["batch"], query["lag"]) == ("totals", 0, 2)
+    assert query["partitions"] == [{"topic": "orders", "partition": 0, "position": 3, "lag": 2}]
+    (shop,) = pipeline_views(Settings(), str(tmp_path), lambda _: {})
+    assert (shop.running, shop.phase) == (False, "killed")
+
+
+def test_a_folder_that_cannot_be_read_says_why_and_none_is_none(tmp_path: Path) -> None:
+    assert pipeline_views(Settings(), str(tmp_path), lambda _: {}) == ()
+    (tmp_path / "pipeline").mkdir()
+    (tmp_path / "pipeline" / "pipeline.toml").write_text("name =")
+    (broken,) = pipeline_views(Settings(), str(tmp_path), lambda _: {})
+    assert "pipeline.toml" in broken.unreadable
+
+
+@pytest.mark.process
+def test_nothing_of_spark_is_loaded(tmp_path: Path) -> None:
+    project(tmp_path)
+    code = (
+        "import sys; from penstock.config.settings import Settings\n"
+        "from penstock.server.pipelines import pipeline_views\n"
+        "assert pipeline_views(Settings(), sys.argv[1], lambda _: {}); "
+        "print([name for name in sys.modules if name.split('.')[0] in ('pyspark', 'py4j')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "[]", done.stderr
