@@ -12,7 +12,13 @@ from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, ANONY
 from penstock.broker.security.key import KeyTerms
 from penstock.doors.kimberlite.request_context import KimberliteSettings
 from penstock.doors.kimberlite.session import KimberliteSession
-from penstock.doors.kimberlite.subscriptions import HELD_BYTES, MAX_SUBSCRIPTIONS, Subscription, subscription_id
+from penstock.doors.kimberlite.subscriptions import (
+    CHUNK_BYTES,
+    HELD_BYTES,
+    MAX_SUBSCRIPTIONS,
+    Subscription,
+    subscription_id,
+)
 from penstock.doors.pipeline import FLUSH_BYTES
 from penstock.log.engine import partition_id
 from penstock.wire.kimberlite import messages as m
@@ -314,6 +320,25 @@ def test_reading_from_the_disk_is_done_off_the_loop_and_holds_up_no_request(capl
     scene.append(1)
     assert offsets(peer) == [3]
     assert not caplog.records  # nobody who watches the stream has failed
+
+
+def test_a_hundred_subscriptions_that_read_from_the_disk_at_once_hold_no_more_than_one() -> None:
+    """Each might begin before anything is held, and all of them come back to a client that takes nothing any more."""
+    calls: Calls = []
+    scene = Scene(executor=later(calls), scheduler=LaterScheduler(calls))
+    peer = scene.peer()
+    for number in [subscribe(peer, scene.stream) for _ in range(100)]:
+        subscription(peer, number).slot.skip_expired = True  # so that its next read is made off the loop
+    scene.author.append(scene.stream, bytes(CHUNK_BYTES), bytes(CHUNK_BYTES))
+    assert 1 < len(calls) < 10
+    peer.limit = 0
+    run(calls)
+    assert 0 < sum(map(len, peer.sent)) + peer.session.held_bytes < 6 * HELD_BYTES
+    taken = offsets(peer)
+    peer.limit = None
+    peer.session.receive(b"")
+    run(calls)
+    assert sorted(taken + offsets(peer)) == [0] * 100 + [1] * 100
 
 
 def test_who_unsubscribes_while_its_events_are_read_gets_none_of_them() -> None:

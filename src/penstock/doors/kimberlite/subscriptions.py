@@ -82,6 +82,8 @@ class Subscription:
         return offered == [True]
 
     def _offer(self, limit: int) -> bool:
+        if not self._all.has_room(self):  # others have filled it since it said that it wants records
+            return False
         try:
             chunk = self.slot.plan_read(min(limit, self.credits, CHUNK_EVENTS), CHUNK_BYTES)
         except _EXPECTED as error:
@@ -94,10 +96,10 @@ class Subscription:
             chunk.run()
             if self._since < MAX_PER_TURN and not broker.turns.exhausted:
                 return self._send(chunk)
-            self._reading, self._since = True, 0
+            self._begin_read()
             broker.turns.later(partial(self._all.guard, partial(self._on_read, chunk)))
             return False
-        self._reading, self._since = True, 0
+        self._begin_read()
         broker.executor(chunk.run, partial(self._all.guard, partial(self._on_read, chunk)))
         return False
 
@@ -110,15 +112,19 @@ class Subscription:
 
     # -- sending
 
+    def _begin_read(self) -> None:
+        self._reading, self._since = True, 0
+        self._all.reads += 1
+
     def _on_read(self, chunk: RecordChunk) -> None:
         """The read that was made off the loop is over."""
         self._reading = False
-        if self.closed:
-            return
-        further = self._send(chunk)
-        self.flush()
-        if further:
-            self.slot.resume()
+        self._all.reads -= 1
+        if not self.closed:
+            if self._send(chunk):
+                self._all.due[self.id] = self
+            self.flush()
+        self._all.work()
 
     def _send(self, chunk: RecordChunk) -> bool:
         """Whether there may be more."""
@@ -203,7 +209,8 @@ class Subscriptions:
         self.codec = codec
         self.push_events = push_events
         self._open: dict[int, Subscription] = {}
-        self.due: dict[int, Subscription] = {}  # may go on with the next `work`
+        self.due: dict[int, Subscription] = {}  # may go on with the next `work`, in this order
+        self.reads = 0  # chunks on their way from the log
         self._made: dict[int, int] = {}  # subscriptions so far, by their stream's own id; the latest last
 
     # -- requests
@@ -265,11 +272,12 @@ class Subscriptions:
     # -- what the session calls
 
     def work(self) -> None:
-        """Go on with those that could not before."""
-        due = list(self.due.values())
-        self.due.clear()
-        for subscription in due:
-            if not subscription.closed:
+        """Go on with those that could not before, as long as the client takes more."""
+        for number in list(self.due):
+            if not self._room:
+                return
+            subscription = self.due.pop(number, None)
+            if subscription is not None and not subscription.closed:
                 subscription.slot.resume()
 
     def stop(self) -> None:
@@ -286,13 +294,18 @@ class Subscriptions:
 
     def has_room(self, subscription: Subscription) -> bool:
         """Whether the client takes more; else the subscription goes on when it does."""
+        if self._room:
+            return True
+        self.due[subscription.id] = subscription
+        return False
+
+    @property
+    def _room(self) -> bool:
+        """Reads that are under way count as if they were over: all subscriptions may begin one at the same moment."""
         replies = self.replies
         if replies.held_bytes > FLUSH_BYTES:
             replies.flush()
-        if self.channel.congested or replies.held_bytes > HELD_BYTES:
-            self.due[subscription.id] = subscription
-            return False
-        return True
+        return not self.channel.congested and replies.held_bytes + self.reads * CHUNK_BYTES <= HELD_BYTES
 
     def close(self, subscription: Subscription, reason: m.CloseReason) -> None:
         """Tell the client that nothing more comes, once it is certain why."""
