@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -14,7 +15,8 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from tests.cli.test_up import Up
+from tests.cli.test_up import ON_PATH, Up
+from tests.launcher import WITHOUT_SETTINGS
 from tests.spark import shop
 from tests.spark.java import needs_java
 
@@ -45,8 +47,11 @@ def test_up_with_a_killed_driver(tmp_path: Path) -> None:
     file.write_text(text)
     results = project / "state" / "tables" / "revenue_by_minute"
     with Up(tmp_path / "data", PENSTOCK_PIPELINE__EVENTS_PER_SECOND="40") as up:
-        up.wait_for("runs all of it", SECONDS)
-        assert "pipeline    running" in up.said and str(results) in up.said
+        up.wait_for("pipeline    running", SECONDS)
+        assert count(results) and f"DeltaTable('{results}')" in up.said
+        for command in up.commands():
+            done = subprocess.run(["sh", "-c", command], env=WITHOUT_SETTINGS | ON_PATH, capture_output=True, text=True)
+            assert done.returncode == 0 and done.stdout, (command, done.stderr)
         wait_until(lambda: count(results) >= 10 and told(up) >= 5, up)
         first = read_state(str(project / "state"))
         assert first is not None

@@ -127,18 +127,19 @@ def amounts(per_second: float) -> Iterator[tuple[int, int, int]]:
 
 def generate(doors: Doors, shop: Shop, per_second: float, stopped: threading.Event, say: Callable[[str], None]) -> None:
     """Until `stopped` is set. A broker that is away is waited for; what could not be written is not made up for."""
-    created = failing = False
+    started = failing = False
     for orders, web, app in amounts(per_second):
         began = time.monotonic()
         try:
-            if not created:
+            if not started:
                 doors.create_topics()
-                created = True
-                say("the topics are there")
             now = time.time()
-            doors.orders([shop.order(now) for _ in range(orders)])
+            doors.orders([shop.order(now) for _ in range(max(orders, not started))])
             doors.web_views([shop.page_view(now) for _ in range(web)])
             doors.app_views([shop.page_view(now) for _ in range(app)])
+            if not started:
+                say("the first events are there")
+            started = True
             failing = False
         except Failures as error:
             if not failing:

@@ -1,7 +1,8 @@
-"""`penstock up`: all of it at once, to look at: the broker, a generator of events, and a pipeline on them.
+"""`penstock up`: everything at once, to try it out: the broker, a generator of events, and a pipeline on Spark.
 
 Three processes beside this one, which starts them in order, starts again what crashes, and stops them in the opposite
-order. Without Java the pipeline is left out, and everything else works.
+order. Without Java the pipeline is left out, and everything else works. A command is printed when it works: those on
+the generator's topics when the first events are there, those on the pipeline's tables when these are.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import typer
 
 from penstock.cli import flags
 from penstock.cli.failure import fail
+from penstock.cli.taken_ports import describe, taken_ports
 from penstock.config.settings import Settings
 from penstock.retry import RestartBackoff
 from penstock.spark.pipelines.declarative import Refresh
@@ -34,7 +36,7 @@ PIPELINE = "shop"
 GENERATOR_DOORS = ("rustlog", "flymq", "blipmq")
 TABLES = ("orders", "page_views", "revenue_by_minute")
 START_SECONDS = 60.0  # that the broker gets to come up after its first line
-SPARK_SECONDS = 180.0  # that the block with the commands waits for Spark
+SPARK_SECONDS = 180.0  # for the pipeline's first tables; then its log is named
 STOP_SECONDS = 70.0
 BACKOFF = (1.0, 60.0)  # seconds until a crashed part is started again: the first time, and at most
 STEADY_SECONDS = 60.0  # a part that ran for so long begins at the first again
@@ -42,6 +44,7 @@ TURN_SECONDS = 0.25
 PR_SET_PDEATHSIG = 1
 ROLL_SECONDS, ROLL = "PENSTOCK_LOG__ROLL_SECONDS", "60"
 
+_PROCESS = re.compile(r"Process (\d+) is ready")
 _DOOR = re.compile(r"^  (\w+) +(\S+:\d+)(?: \(QUIC\).*)?$", re.MULTILINE)
 
 
@@ -54,6 +57,9 @@ def up(serve: flags.ServeFlags) -> None:
     """
     effective = flags.effective(serve)
     settings = effective.settings
+    taken = taken_ports(settings)
+    if taken:  # whoever typed `make up` has to know how a flag gets here
+        fail(describe(taken, 'make up UP="{}"' if "MAKELEVEL" in os.environ else "penstock up {}"))
     if effective.origin("log.roll_seconds") == "default":
         os.environ[ROLL_SECONDS] = ROLL  # there is to be something in the tables while somebody looks
     raise typer.Exit(Stack(settings, serve.arguments()).run())
@@ -72,11 +78,12 @@ class Stack:
         self._project: Project | None = None
         self._signals = 0
         self._addresses: dict[str, str] = {}
-        self._block_shown = False
+        self._pid = 0  # of the broker
+        self._tables_shown = False
         self._why_not = ""  # there is no pipeline
         self._again: dict[str, float] = {}  # part → when to start it again
         self._began: dict[str, float] = {}
-        self._backoff = {name: RestartBackoff(*BACKOFF, STEADY_SECONDS) for name in ("generator", "pipeline")}
+        self._backoff = {name: RestartBackoff(*BACKOFF, STEADY_SECONDS) for name in ("broker", "generator", "pipeline")}
 
     def run(self) -> int:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -87,6 +94,7 @@ class Stack:
                 self._plan_pipeline()
                 self._start_generator()
                 self._start_pipeline()
+                typer.echo(self._block())
             return self._watch()
         finally:
             self._stop()
@@ -100,24 +108,24 @@ class Stack:
     # -- starting
 
     def _start_broker(self) -> None:
-        """Raises typer.Exit if it does not come up; why has been said by then."""
+        """Raises typer.Exit if it does not come up; why has been said by then. The banner is shown if it says something
+        new."""
         command = [sys.executable, "-m", "penstock.cli.main", "serve", *self._arguments]
         self._broker = broker = _start(command, stdout=subprocess.PIPE)
+        self._began["broker"] = time.monotonic()
         assert broker.stdout is not None
         block = ""
         deadline = time.monotonic() + START_SECONDS
         while "is ready" not in block:
             text = _some(broker.stdout, TURN_SECONDS)
             if text is None or (not text and time.monotonic() > deadline):
-                if "MAKELEVEL" in os.environ:  # whoever typed `make up` has to know how a flag gets here
-                    typer.echo(
-                        'Flags for the broker go through make like this: make up UP="--listen http=off"', err=True
-                    )
                 raise typer.Exit(broker.wait() or 1 if text is None else 1)
             block += text
-        shown, _, _ = block.partition("  Process ")
-        typer.echo(shown, nl=False)
-        self._addresses = dict(_DOOR.findall(block))
+        found = _PROCESS.search(block)
+        self._pid = int(found[1]) if found else broker.pid
+        before, self._addresses = self._addresses, dict(_DOOR.findall(block))
+        if self._addresses != before:
+            typer.echo(block.partition("  Process ")[0], nl=False)
 
     def _plan_pipeline(self) -> None:
         """The pipeline's requirements, or the reason why there is none."""
@@ -156,7 +164,7 @@ class Stack:
         self._began["generator"] = time.monotonic()
         assert generator.stdout is not None
         deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline and not self._signals:  # the pipeline wants the topics to be there
+        while time.monotonic() < deadline and not self._signals:  # the pipeline and the commands need its topics
             text = _some(generator.stdout, TURN_SECONDS)
             if text is None or "are there" in text:
                 break
@@ -172,10 +180,7 @@ class Stack:
 
     def _start_pipeline(self) -> None:
         if self._project is None or self._why_not:
-            self._show_block()
             return
-        if not self._block_shown:
-            typer.echo("  starting Spark, which takes a while …")
         self._driver = Driver(self._project, None, Refresh(), dict(os.environ) | self._environment())
         self._began["pipeline"] = time.monotonic()
 
@@ -185,7 +190,7 @@ class Stack:
         while not self._signals:
             assert self._broker is not None
             if self._broker.poll() is not None:
-                self._restart_all()
+                self._restart_broker()
                 continue
             self._pass_on(self._broker)
             if self._generator is not None:
@@ -195,14 +200,25 @@ class Stack:
         typer.echo("stopping: the generator, the pipeline, the broker")
         return 0
 
-    def _restart_all(self) -> None:
-        """The broker is gone. What needs it begins again after it, because its ports may be others now."""
-        assert self._broker is not None
-        typer.echo(f"the broker ended with code {self._broker.returncode}; it is started again", err=True)
-        self._stop()
-        time.sleep(BACKOFF[0])
-        if not self._signals:
-            self._start_broker()
+    def _restart_broker(self) -> None:
+        """The generator and the pipeline wait for it, as any client does. If its ports are others now, they begin again
+        after it."""
+        broker = self._broker
+        assert broker is not None and broker.stdout is not None
+        seconds = self._backoff["broker"].delay(time.monotonic() - self._began["broker"])
+        typer.echo(f"the broker {_ending(broker.returncode)}; it is started again in {seconds:g} s", err=True)
+        typer.echo(broker.stdout.read().decode(errors="replace"), nl=False)
+        broker.stdout.close()
+        time.sleep(seconds)
+        if self._signals:
+            return
+        before = self._addresses
+        self._start_broker()
+        typer.echo(f"the broker is back, as process {self._pid}")
+        if self._generator is not None and self._generator.stdout is not None:
+            _some(self._generator.stdout, 0)  # it says that the broker was away
+        if self._addresses != before:
+            self._stop_clients()
             self._start_generator()
             self._start_pipeline()
 
@@ -229,14 +245,23 @@ class Stack:
             return
         events = self._driver.events(TURN_SECONDS)
         for event in events or ():
-            if event.kind == "flow" and event.text == "running":
-                self._show_block()
-            elif event.kind == "failed":
+            if event.kind == "failed":
                 typer.echo(f"the pipeline failed: {event.text.splitlines()[0]} (log: {self._driver.log})", err=True)
-        if time.monotonic() - self._began["pipeline"] > SPARK_SECONDS:
-            self._show_block()
+        if not self._tables_shown:
+            self._show_tables()
         if events is None:
             self._look_after("pipeline", self._driver.close(), self._start_pipeline)
+
+    def _show_tables(self) -> None:
+        """Once, when all of them are there."""
+        assert self._project is not None and self._driver is not None
+        if all(_is_table(self._project.table(name)) for name in TABLES):
+            typer.echo(self._tables_block(self._project))
+        elif time.monotonic() - self._began["pipeline"] > SPARK_SECONDS:
+            typer.echo(f"the pipeline has no tables after {SPARK_SECONDS:g} s (log: {self._driver.log})", err=True)
+        else:
+            return
+        self._tables_shown = True
 
     def _pass_on(self, process: subprocess.Popen[bytes], prefix: str = "") -> None:
         assert process.stdout is not None
@@ -244,81 +269,92 @@ class Stack:
             if line:
                 typer.echo(prefix + line)
 
-    def _show_block(self) -> None:
-        if not self._block_shown:
-            self._block_shown = True
-            typer.echo(self._block())
-
     def _block(self) -> str:
-        """The start block: every part, its address, and what to do with it."""
-        lines = ["", *(f"  {name:<12}{address}" for name, address in self._addresses.items()), ""]
-        rate = f"{self._settings.pipeline.events_per_second:g} events a second"
+        """The start block, below the broker's own: the other parts, and commands that work now."""
         why_not = self._no_generator()
-        lines.append(
+        rate = f"{self._settings.pipeline.events_per_second:g} events a second"
+        lines = [
             f"  generator   not started: {why_not}"
             if why_not
             else f"  generator   {rate}: orders through RustLog, page_views through FlyMQ and BlipMQ"
-        )
-        if self._why_not or self._project is None:
-            lines += [f"  pipeline    not started: {line}" if not at else f"            {line}" for at, line in
-                      enumerate(self._why_not.splitlines())]  # fmt: skip
+        ]
+        if self._why_not:
+            first, *others = self._why_not.splitlines()
+            lines += [f"  pipeline    not started: {first}", *(f"            {line}" for line in others)]
         else:
-            lines.append(
-                f"  pipeline    running; its code is {_short(self._project.directory)}/{self._project.file.entry}"
-            )
-            paths = [_short(self._project.table(name)) for name in TABLES]
-            lines += [f"  {'tables' if not at else '':<12}{path}" for at, path in enumerate(paths)]
-            topics = self._project.topics
-            lines.append(f"  topics      {topics['revenue']} (results), {topics['dead_letters']} (what did not fit)")
-        lines += ["", "  Try:", *(f"    {command}" for command in self._commands()), ""]
-        lines.append(
-            f"  Process {os.getpid()} runs all of it. Stop it with Ctrl-C or SIGTERM; a second one does not wait."
-        )
+            lines.append("  pipeline    starting Spark; its tables follow in about a minute")
+        lines += [
+            f"  broker      process {self._pid}: kill -9 it, and it comes back with all that it acknowledged",
+            "",
+            "  Try, in another terminal:",
+            *(f"    {command}" for command in self._commands()),
+            "",
+            f"  Process {os.getpid()} runs all of it. Stop it with Ctrl-C or SIGTERM; a second one does not wait.",
+        ]
         return "\n".join(lines)
 
+    def _tables_block(self, project: Project) -> str:
+        """The pipeline, what it makes, and commands to look at that."""
+        paths = [_short(project.table(name)) for name in TABLES]
+        directory, table = _short(project.directory), _short(project.table("revenue_by_minute"))
+        revenue, dead_letters = project.topics["revenue"], project.topics["dead_letters"]
+        look = f"from deltalake import DeltaTable; print(DeltaTable('{table}').to_pandas().tail())"
+        return "\n".join(
+            (
+                "",
+                f"  pipeline    running; its code is {directory}/{project.file.entry}",
+                *(f"  {'tables' if not at else '':<12}{path}" for at, path in enumerate(paths)),
+                f"  topics      {revenue} (each minute, when it is over), {dead_letters} (what did not fit)",
+                "",
+                "  Try:",
+                f"    {_penstock()} pipeline status {directory}",
+                f'    {_short(sys.executable)} -c "{look}"',
+                "",
+            )
+        )
+
     def _commands(self) -> list[str]:
-        command = _short(sys.argv[0]) if os.path.basename(sys.argv[0]) == "penstock" else "penstock"
+        command, here = _penstock(), f"--data-dir {_short(self._data_dir)}"
         server = self._addresses.get("rustlog", "")
         at = "" if server in ("", "127.0.0.1:9092") else f" --server {server}"
         if self._settings.security.mode == "on":
-            here = f"--data-dir {_short(self._data_dir)}"
             return [
                 f"{command} users add alice --role admin {here}",
                 f"{command} users add {PIPELINE} --role producer --role consumer {here}",
                 f"{command} users list {here}",
             ]
-        if self._project is None or self._why_not:
-            return [
-                f"{command} consume orders{at} --follow",
-                f"{command} produce orders{at} 'hello'",
-                f"{command} topic list{at}",
-            ]
-        table = _short(self._project.table("revenue_by_minute"))
-        look = f"from deltalake import DeltaTable; print(DeltaTable('{table}').to_pandas().tail())"
+        if self._no_generator():
+            return [f"{command} topic create orders{at}", f"{command} produce orders{at} hello"]
+        statement = "SELECT product, COUNT(*) AS orders FROM orders GROUP BY product"
         return [
-            f"{command} consume {self._project.topics['revenue']}{at} --follow",
-            f"{command} pipeline status {_short(self._project.directory)}",
-            f'{_short(sys.executable)} -c "{look}"',
+            f"{command} consume orders --last 5{at}",
+            f'{command} sql "{statement}"{at}',
+            f"{command} status{at}",
         ]
 
     # -- stopping
 
     def _stop(self) -> None:
         """In the order in which they need each other, each with the time that it has a right to."""
+        self._stop_clients()
+        _end(self._broker)
+        if self._broker is not None and self._broker.stdout is not None:
+            with contextlib.suppress(BrokenPipeError, ValueError):  # closed, if it ended before
+                typer.echo(self._broker.stdout.read().decode(errors="replace"), nl=False)
+            self._broker.stdout.close()
+        self._broker = None
+
+    def _stop_clients(self) -> None:
+        """The generator and the pipeline."""
         _end(self._generator)
         if self._driver is not None and "pipeline" not in self._again:
             self._driver.stop()
             _wait(self._driver.process)
             self._driver.close()
-        _end(self._broker)
-        if self._broker is not None and self._broker.stdout is not None:
-            with contextlib.suppress(BrokenPipeError):
-                typer.echo(self._broker.stdout.read().decode(errors="replace"), nl=False)
-        for process in (self._generator, self._broker):
-            for stream in (process.stdin, process.stdout) if process is not None else ():
-                if stream is not None:
-                    stream.close()
-        self._generator = self._driver = self._broker = None
+        for stream in (self._generator.stdin, self._generator.stdout) if self._generator is not None else ():
+            if stream is not None:
+                stream.close()
+        self._generator = self._driver = None
         self._again.clear()
 
     def _kill(self) -> None:
@@ -366,3 +402,17 @@ def _short(path: str) -> str:
     """As somebody in this directory would write it."""
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative
+
+
+def _penstock() -> str:
+    """The command, as somebody in this directory would type it."""
+    return _short(sys.argv[0]) if os.path.basename(sys.argv[0]) == "penstock" else "penstock"
+
+
+def _is_table(path: str) -> bool:
+    """Whether a table has its first version. One that is not on this machine is not looked for."""
+    return "://" in path or os.path.exists(os.path.join(path, "_delta_log", f"{0:020}.json"))
+
+
+def _ending(code: int) -> str:
+    return f"was killed ({signal.Signals(-code).name})" if code < 0 else f"ended with code {code}"
