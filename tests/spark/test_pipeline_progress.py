@@ -13,7 +13,6 @@ from penstock.flight.log import TopicPartition
 from penstock.spark.pipelines.checkpoints import Batch, LocalFolders, batches, find, read_batch
 from penstock.spark.pipelines.progress import (
     FlowProgress,
-    Origins,
     PartitionProgress,
     Watch,
     flow_progress,
@@ -50,7 +49,7 @@ def test_a_query_from_its_first_to_an_unfinished_batch(tmp_path: Path) -> None:
     checkpoint.batch(0, 100.0, 102.0, {"/from": {"orders": {"0": 50}}, "orders": {"0": 150}})
     checkpoint.batch(1, 102.0, 104.0, {"orders": {"0": 350}})
     checkpoint.batch(2, 104.0, None, {"orders": {"0": 500}})
-    [flow] = Watch(f"file://{tmp_path}", str(tmp_path), lambda _topics: {ORDERS: 1150}).look()
+    [flow] = Watch(f"file://{tmp_path}", lambda _topics: {ORDERS: 1150}).look()
     assert flow.name == "q"
     assert flow.rows == 300  # 50 to 350; what is not committed is not done
     assert flow.rate == pytest.approx(100.0)  # the 200 of batch 1, in its 2 seconds
@@ -63,7 +62,7 @@ def test_a_query_from_its_first_to_an_unfinished_batch(tmp_path: Path) -> None:
 def test_the_first_batch_alone_has_a_speed_too(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path / "q")
     checkpoint.batch(0, 100.0, 104.0, {"/from": {"orders": {"0": 50}}, "orders": {"0": 150}})
-    [flow] = Watch(f"file://{tmp_path}", str(tmp_path), lambda _topics: {ORDERS: 150}).look()
+    [flow] = Watch(f"file://{tmp_path}", lambda _topics: {ORDERS: 150}).look()
     assert flow.rate == pytest.approx(25.0)
     assert flow.eta == 0.0
 
@@ -71,35 +70,50 @@ def test_the_first_batch_alone_has_a_speed_too(tmp_path: Path) -> None:
 def test_the_total_outlives_the_first_batch(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path / "q")
     checkpoint.batch(0, 100.0, 102.0, {"/from": {"orders": {"0": 50}}, "orders": {"0": 150}})
-    Watch(f"file://{tmp_path}", str(tmp_path), lambda _topics: None).look()
+    checkpoint.batch(7, 102.0, 104.0, {"/from": {"orders": {"0": 50}}, "orders": {"0": 1050}, "views": {"1": 7}})
     checkpoint.forget(0)
-    checkpoint.batch(7, 102.0, 104.0, {"orders": {"0": 1050}})
-    [flow] = Watch(f"file://{tmp_path}", str(tmp_path), lambda _topics: None).look()
-    assert flow.rows == 1000
+    [flow] = Watch(f"file://{tmp_path}", lambda _topics: None).look()
+    assert flow.rows == 1007  # 50 to 1050, and all of a partition that came later
     assert flow.lag is None and flow.eta is None  # the log did not answer
-    os.unlink(tmp_path / "origins.json")
-    [flow] = Watch(f"file://{tmp_path}", str(tmp_path), lambda _topics: None).look()
-    assert flow.rows == 0  # nobody knows where it began
+
+
+def test_a_total_that_nobody_knows_is_not_made_up(tmp_path: Path) -> None:
+    """As earlier versions wrote them: only the first batch says where the query began."""
+    checkpoint = Checkpoint(tmp_path / "q")
+    checkpoint.batch(0, 100.0, 102.0, {"/from": {"orders": {"0": 50}}, "orders": {"0": 150}})
+    checkpoint.batch(1, 102.0, 104.0, {"orders": {"0": 1050}})
+    [flow] = Watch(f"file://{tmp_path}", lambda _topics: None).look()
+    assert flow.rows == 1000
+    checkpoint.forget(0)
+    [flow] = Watch(f"file://{tmp_path}", lambda _topics: None).look()
+    assert flow.rows is None and flow.batch == 1
+
+
+def test_a_pattern_that_matched_nothing_at_first_counts_from_the_beginning(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path / "q")
+    checkpoint.batch(8, 102.0, 104.0, {"/from": {}, "orders": {"0": 70}})
+    [flow] = Watch(f"file://{tmp_path}", lambda _topics: None).look()
+    assert flow.rows == 70
 
 
 def test_a_flow_that_reads_no_topic_has_batches_only(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path / "q")
     checkpoint.batch(0, 100.0, 102.0, {"logOffset": 3})
-    [flow] = Watch(f"file://{tmp_path}", str(tmp_path), lambda _topics: {}).look()
+    [flow] = Watch(f"file://{tmp_path}", lambda _topics: {}).look()
     assert flow == FlowProgress("q", None, None, 0, 102.0, ())
 
 
 def test_a_query_without_a_finished_batch_and_a_missing_folder(tmp_path: Path) -> None:
     checkpoint = Checkpoint(tmp_path / "q")
     checkpoint.batch(0, 100.0, None, {"orders": {"0": 3}})
-    [flow] = Watch(f"file://{tmp_path}", str(tmp_path), lambda _topics: {}).look()
+    [flow] = Watch(f"file://{tmp_path}", lambda _topics: {}).look()
     assert flow.batch is None
-    assert Watch(f"file://{tmp_path}/nothing", str(tmp_path), lambda _topics: {}).look() == []
+    assert Watch(f"file://{tmp_path}/nothing", lambda _topics: {}).look() == []
 
 
 def test_two_sources_of_a_query_count_as_far_as_the_slower_one() -> None:
     text = b'v1\n{"batchTimestampMs":1000}\n{"orders":{"0":7},"views":{"1":4}}\n{"orders":{"0":5}}\n-'
-    assert read_batch(3, text, None) == Batch(3, 1.0, None, {ORDERS: 5, VIEWS: 4}, {})
+    assert read_batch(3, text, None) == Batch(3, 1.0, None, {ORDERS: 5, VIEWS: 4}, None)
 
 
 def test_numbered_checkpoints_of_declarative_pipelines(tmp_path: Path) -> None:
@@ -121,14 +135,9 @@ def test_only_the_last_batches_are_read(tmp_path: Path) -> None:
     assert [batch.number for batch in batches(LocalFolders(), str(tmp_path), 3)] == [0, 27, 28, 29]
 
 
-def test_origins_that_cannot_be_written_are_no_reason_to_fail(tmp_path: Path) -> None:
-    first = Batch(0, 0.0, 1.0, {ORDERS: 5}, {ORDERS: 2})
-    assert Origins(str(tmp_path / "missing")).of("q", [first]) == {ORDERS: 2}
-
-
 def test_a_log_that_was_cut_off_has_no_negative_lag() -> None:
-    done = Batch(0, 0.0, 1.0, {ORDERS: 5}, {})
-    assert flow_progress("q", [done], {}, {ORDERS: 3}).lag == 0
+    done = Batch(0, 0.0, 1.0, {ORDERS: 5}, None)
+    assert flow_progress("q", [done], {ORDERS: 3}).lag == 0
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from tests.spark.fake_log import FakeLog
 
 from penstock.flight.errors import LogUnavailable, TopicMissing
 from penstock.flight.log import TopicPartition
+from penstock.spark.offsets import decode
 from penstock.spark import source
 from penstock.spark.columns import MOST_BYTES, TYPES, SchemaRefused, evened, full_schema
 from penstock.spark.options import OptionRefused, batch_options
@@ -196,7 +197,7 @@ def test_the_beginning_is_a_symbol_and_goes_with_the_first_end(log: FakeLog) -> 
     log.add("a", 0, 5)
     assert one.initialOffset() == start
     second = one.latestOffset(first, ALL)
-    assert second == {"a": {"0": 110, "1": 100}}
+    assert second == {"/from": {"a": {"0": 105, "1": 100}}, "a": {"0": 110, "1": 100}}
     assert len(rows(one, one.partitions(first, second))) == 5
     assert one.latestOffset(second, ALL) is second  # unchanged, to the letter
 
@@ -250,7 +251,13 @@ def test_too_little_to_go_on_but_the_beginning_is_kept(log: FakeLog) -> None:
     log.add("a", 0, 9)
     assert one.latestOffset(first, limit) is first
     log.add("a", 1, 1)
-    assert one.latestOffset(first, limit) == {"a": {"0": 109, "1": 101}}
+    assert decode(one.latestOffset(first, limit)) == {TopicPartition("a", 0): 109, TopicPartition("a", 1): 101}
+
+
+def test_a_checkpoint_of_an_earlier_version_goes_on_without_its_origin(log: FakeLog) -> None:
+    one = stream()
+    log.add("a", 0, 5)
+    assert one.latestOffset({"a": {"0": 100, "1": 100}}, ALL) == {"a": {"0": 105, "1": 100}}
 
 
 def test_a_pattern_that_matches_nothing_yet(log: FakeLog) -> None:

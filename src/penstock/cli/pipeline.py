@@ -149,7 +149,7 @@ def _project(directory: str, broker: str | None) -> Project:
 
 
 def _watch(project: Project) -> Watch:
-    return Watch(project.checkpoints, project.local, _log_ends(project))
+    return Watch(project.checkpoints, _log_ends(project))
 
 
 def _log_ends(project: Project) -> Callable[[Collection[str]], Ends | None]:

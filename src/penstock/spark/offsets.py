@@ -2,10 +2,11 @@
 
 Spark writes the end of every micro-batch into the checkpoint, but not where the first one began; it asks for the
 beginning again, and more than once. So the beginning is given as a symbol (`{"/start": "latest"}`); it is resolved when
-the first end is made, and goes into the checkpoint with it:
+the first end is made, and goes into the checkpoint with it and with every other end, so that the last one alone tells
+how far the query has come:
 
     {"/from": {"orders": {"0": 100}}, "orders": {"0": 105}}       the end of the first micro-batch
-    {"orders": {"0": 131}}                                        of every other
+    {"/from": {"orders": {"0": 100}}, "orders": {"0": 131}}       of the second
 
 No topic's name begins with a slash, so the two words cannot be mistaken for one.
 """
@@ -48,7 +49,7 @@ def is_symbol(offset: Json) -> bool:
 
 
 def encode(ends: Mapping[TopicPartition, int], begun: Mapping[TopicPartition, int] | None = None) -> Json:
-    """An offset for Spark; `begun` is where the first micro-batch begins, with its end only."""
+    """An offset for Spark; `begun` is where the query's first micro-batch began, if that is known."""
     encoded: Json = {} if begun is None else {FROM: nested(begun)}
     return encoded | nested(ends)
 
@@ -56,6 +57,11 @@ def encode(ends: Mapping[TopicPartition, int], begun: Mapping[TopicPartition, in
 def decode(offset: Json) -> Offsets:
     """The offset of each partition."""
     return _flat({name: inner for name, inner in offset.items() if name not in (START, FROM)})
+
+
+def origins(offset: Json) -> Offsets | None:
+    """Where the query began, if the offset says so: those of earlier versions do not."""
+    return _flat(offset[FROM]) if FROM in offset else None
 
 
 def begins(start: Json, end: Json) -> Offsets:

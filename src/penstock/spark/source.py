@@ -32,7 +32,7 @@ from pyspark.sql.streaming.datasource import (
 from penstock.flight.errors import FlightLogError, LogUnavailable, OffsetsLost, TopicMissing
 from penstock.flight.log import Log
 from penstock.spark.columns import Shape, check_schema, full_schema
-from penstock.spark.offsets import Json, Range, begins, decode, encode, is_symbol, symbol
+from penstock.spark.offsets import Json, Range, begins, decode, encode, is_symbol, origins, symbol
 from penstock.spark.options import Retries, SourceOptions, batch_options, include_headers, stream_options
 from penstock.spark.outage_budget import OutageBudget
 from penstock.spark.planning import DataLost, Known, Planner, capped
@@ -155,13 +155,13 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest = known = planner.known()
         if self._target is not None:
             known = capped(known, self._target)
-        begun = None
-        if is_symbol(start):
+        first = is_symbol(start)
+        if first:
             planner.check_all_there(known)
-            begun = planner.resolved(self._options.starting, known)
-        begin = decode(start) if begun is None else begun
+        begun = planner.resolved(self._options.starting, known) if first else origins(start)
+        begin = begun if first and begun is not None else decode(start)
         ends = planner.advance(begin, known, limited, may_wait=self._target is None)
-        if ends is None or (begun is None and ends == begin):
+        if ends is None or (not first and ends == begin):
             return start  # not enough yet, or nothing new
         return encode(ends, begun)
 

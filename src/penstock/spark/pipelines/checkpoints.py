@@ -92,13 +92,13 @@ def folders_at(url: str) -> tuple[Folders, str]:
 
 
 class Batch(NamedTuple):
-    """One batch of a query. Positions are where it ended, origins where it began if it was the first of its query."""
+    """One batch of a query. Positions are where it ended, origins where its query began, if it says so."""
 
     number: int
     began: float
     committed: float | None
     positions: dict[TopicPartition, int]
-    origins: dict[TopicPartition, int]
+    origins: dict[TopicPartition, int] | None
 
 
 class Checkpoint(NamedTuple):
@@ -133,7 +133,8 @@ def _with_offsets(folders: Folders, path: str, depth: int) -> Iterator[str]:
 
 
 def batches(folders: Folders, path: str, window: int = WINDOW) -> list[Batch]:
-    """The first batch, if it is still there, and the last ones, in order."""
+    """The last batches, in order; and the first, if it is still there: in checkpoints of earlier versions it alone says
+    where the query began."""
     written = {int(entry.name) for entry in folders.list(f"{path}/offsets") if entry.name.isdigit()}
     committed = {int(entry.name): entry.modified for entry in folders.list(f"{path}/commits") if entry.name.isdigit()}
     result = []
@@ -151,24 +152,25 @@ def read_batch(number: int, text: bytes, committed: float | None) -> Batch:
     with contextlib.suppress(msgspec.DecodeError, LookupError, TypeError):
         began = msgspec.json.decode(lines[1])["batchTimestampMs"] / 1000
     positions: dict[TopicPartition, int] = {}
-    origins: dict[TopicPartition, int] = {}
+    origins: dict[TopicPartition, int] | None = None
     for line in lines[2:]:
         ended, began_at = source_offsets(line)
         for place, offset in ended.items():  # what two sources of a query both read is as far as the slower one is
             positions[place] = min(offset, positions.get(place, offset))
-        origins.update(began_at)
+        if began_at is not None:
+            origins = (origins or {}) | began_at
     return Batch(number, began, committed, positions, origins)
 
 
-def source_offsets(line: bytes) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """The end offsets of a source's batch, and its query's start offsets if the line has them; None if not ours."""
+def source_offsets(line: bytes) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int] | None]:
+    """The end offsets of a source's batch, and its query's start offsets if the line has them; nothing if not ours."""
     try:
         document = msgspec.json.decode(line)
     except msgspec.DecodeError:
-        return {}, {}
+        return {}, None
     if not isinstance(document, dict):
-        return {}, {}
-    return _places(document), _places(document.get(FROM))
+        return {}, None
+    return _places(document), _places(document[FROM]) if FROM in document else None
 
 
 def _places(document: Any) -> dict[TopicPartition, int]:
