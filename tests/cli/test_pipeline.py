@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
-from tests.launcher import penstock
+from tests.launcher import COMMAND, penstock
 
-from penstock.spark.pipelines.location import PipelineLocation, RunState
+from penstock.spark.pipelines.location import RUNNER, FlowTrouble, PipelineLocation, RunState
 
 
 def test_init_says_what_to_do_next(tmp_path: Path) -> None:
@@ -65,3 +70,108 @@ def test_after_the_end_of_a_run_nothing_in_it_runs_any_more(tmp_path: Path) -> N
     said = penstock("pipeline", "status", str(tmp_path / "shop")).stdout
     assert "stopped at" in said and "completed" in said
     assert "running" not in said and "queued" not in said
+
+
+def continuous(tmp_path: Path) -> str:
+    folder = str(tmp_path / "shop")
+    penstock("pipeline", "init", "shop", "--directory", folder, "--kind", "continuous")
+    return folder
+
+
+def test_status_tells_what_failed_and_says_it_to_programs(tmp_path: Path) -> None:
+    folder = continuous(tmp_path)
+    text = "Spark said\nTraceback (most recent call last):\n  File x\nValueError: no luck\n"
+    state = RunState(4711, "continuous", 1000.0, "local[2]", phase="running", flows={"orders": "quarantined"})
+    state.troubles = {"orders": FlowTrouble(4, text)}
+    with PipelineLocation(str(tmp_path / "shop" / "state")) as place:
+        place.write(state)
+        said = penstock("pipeline", "status", folder).stdout
+        assert "quarantined" in said and "orders: 4 restarts; last failure: ValueError: no luck" in said
+        document = json.loads(penstock("pipeline", "status", folder, "--output", "json").stdout)
+    assert document["running"] is True and document["run"]["phase"] == "running"
+    [flow] = document["flows"]
+    assert (flow["flow"], flow["state"], flow["restarts"], flow["error"]) == ("orders", "quarantined", 4, text)
+
+
+def test_logs_are_shown_from_their_end(tmp_path: Path) -> None:
+    folder = continuous(tmp_path)
+    assert "has never run" in penstock("pipeline", "logs", folder).stderr
+    (tmp_path / "shop" / "state").mkdir()
+    (tmp_path / "shop" / "state" / "spark.log").write_text("".join(f"line {number}\n" for number in range(99)))
+    assert penstock("pipeline", "logs", folder, "--lines", "2").stdout == "line 97\nline 98\n"
+    assert len(penstock("pipeline", "logs", folder).stdout.splitlines()) == 50
+
+
+def test_logs_are_followed_until_somebody_has_enough(tmp_path: Path) -> None:
+    folder = continuous(tmp_path)
+    (tmp_path / "shop" / "state").mkdir()
+    log = tmp_path / "shop" / "state" / "spark.log"
+    log.write_text("before\n")
+    process = subprocess.Popen([*COMMAND, "pipeline", "logs", folder, "--follow"], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == "before\n"
+        with log.open("a") as stream:
+            stream.write("after\n")
+        assert process.stdout.readline() == "after\n"
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
+def test_stop_ends_the_runner_and_nobody_else(tmp_path: Path) -> None:
+    """A process that looks like the runner, and one that only has its number."""
+    folder = continuous(tmp_path)
+    assert "not running" in penstock("pipeline", "stop", folder).stdout
+    state = tmp_path / "shop" / "state"
+    with PipelineLocation(str(state)) as place:
+        place.write(RunState(os.getpid(), "continuous", 1000.0, "local[2]"))  # an earlier run's, and its number again
+        done = penstock("pipeline", "stop", folder)
+        assert done.returncode == 3 and "only just starting" in done.stderr
+    code = (
+        "import os, sys, time\n"
+        "from penstock.spark.pipelines.location import PipelineLocation, RunState\n"
+        f"with PipelineLocation({str(state)!r}) as place:\n"
+        "    place.write(RunState(os.getpid(), 'continuous', 1.0, 'local[2]'))\n"
+        "    print('here', flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    runner = subprocess.Popen([sys.executable, "-c", code, RUNNER], stdout=subprocess.PIPE, text=True)
+    assert runner.stdout is not None
+    try:
+        assert runner.stdout.readline() == "here\n"
+        assert "stopped" in penstock("pipeline", "stop", folder).stdout
+        assert runner.wait(60) == -signal.SIGTERM
+    finally:
+        runner.kill()
+        runner.communicate()
+
+
+def test_reset_begins_anew_what_it_is_told(tmp_path: Path) -> None:
+    folder = continuous(tmp_path)
+    assert "nothing to remove" in penstock("pipeline", "reset", folder, "--yes").stdout
+    state = tmp_path / "shop" / "state"
+    for name in ("orders", "page_views"):
+        (state / "checkpoints" / name / "offsets").mkdir(parents=True)
+        (state / "tables" / name).mkdir(parents=True)
+    (state / "tables" / "orders_quarantine").mkdir()
+    asked = penstock("pipeline", "reset", folder, "--flow", "orders")
+    assert asked.returncode == 1 and "nothing was changed" in asked.stderr
+    assert str(state / "tables" / "orders_quarantine") in asked.stdout
+    missing = penstock("pipeline", "reset", folder, "--flow", "order", "--yes")
+    assert missing.returncode == 1 and "there are: orders, page_views" in missing.stderr
+    with PipelineLocation(str(state)):
+        busy = penstock("pipeline", "reset", folder, "--yes")
+        assert busy.returncode == 1 and "is running this pipeline" in busy.stderr
+    assert penstock("pipeline", "reset", folder, "--flow", "orders", "--yes").returncode == 0
+    assert sorted(path.name for path in (state / "tables").iterdir()) == ["page_views"]
+    assert sorted(path.name for path in (state / "checkpoints").iterdir()) == ["page_views"]
+    assert penstock("pipeline", "reset", folder, "--keep-tables", "--yes").returncode == 0
+    assert list((state / "checkpoints").iterdir()) == [] and (state / "tables" / "page_views").is_dir()
+
+
+def test_a_declarative_pipeline_is_refreshed_and_not_reset(tmp_path: Path) -> None:
+    penstock("pipeline", "init", "shop", "--directory", str(tmp_path / "shop"))
+    done = penstock("pipeline", "reset", str(tmp_path / "shop"), "--yes")
+    assert done.returncode == 2 and "--full-refresh-all" in done.stderr

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "spark.md"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-IN_TEST_PIPELINE_RUNS = ("penstock pipeline dry-run", "penstock pipeline run", "penstock pipeline status")
+IN_TESTS_OF_PIPELINES = ("dry-run", "run", "status", "logs", "stop", "reset")
 
 
 def snippets() -> list[tuple[str, str, int]]:
@@ -48,8 +48,9 @@ def test_all_snippets(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.M
 
 
 def shell(text: str, broker: BrokerProcess, directory: Path) -> None:
-    """Commands as they stand there. Those that run a whole pipeline have a test of their own."""
-    lines = [line for line in text.splitlines() if not line.startswith(IN_TEST_PIPELINE_RUNS)]
+    """Commands as they stand there. Those of a pipeline that runs have tests of their own."""
+    elsewhere = tuple(f"penstock pipeline {command}" for command in IN_TESTS_OF_PIPELINES)
+    lines = [line for line in text.splitlines() if not line.startswith(elsewhere)]
     environment = WITHOUT_SETTINGS | {
         "PATH": f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}",
         "PENSTOCK_SERVER": broker.address("rustlog"),

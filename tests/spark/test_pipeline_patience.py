@@ -11,7 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.spark.pipelines.continuous import ATTEMPTS, TOO_SLOW, _patient
 
-BEGUN = SimpleNamespace(isActive=True, lastProgress=None, status={"message": "Waiting for data to arrive"})
+BEGUN = SimpleNamespace(isActive=True, runId="r1", lastProgress=None, status={"message": "Waiting for data to arrive"})
 
 
 class Starts:
@@ -30,19 +30,19 @@ class Starts:
 
 def test_a_server_that_was_too_slow_is_asked_again() -> None:
     start = Starts(f"{TOO_SLOW}.", f"{TOO_SLOW}.")
-    assert _patient(start, threading.Event())().isActive
+    assert _patient(start, threading.Event(), {})().isActive
     assert start.calls == 3
 
 
 def test_not_for_ever() -> None:
     start = Starts(*[TOO_SLOW] * 9)
     with pytest.raises(RuntimeError, match=TOO_SLOW):
-        _patient(start, threading.Event())()
+        _patient(start, threading.Event(), {})()
     assert start.calls == ATTEMPTS
 
 
 def test_what_else_fails_fails_at_once() -> None:
     start = Starts("no such topic")
     with pytest.raises(RuntimeError, match="no such topic"):
-        _patient(start, threading.Event())()
+        _patient(start, threading.Event(), {})()
     assert start.calls == 1

@@ -133,10 +133,10 @@ def test_one_run_at_a_time(tmp_path: Path) -> None:
 def test_an_orphaned_jvm_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     alive = [True, True, False]
     slept: list[float] = []
-    monkeypatch.setattr("penstock.spark.pipelines.location._is_java", lambda _pid: alive.pop(0))
+    monkeypatch.setattr("penstock.spark.pipelines.location._runs", lambda _pid, _program: alive.pop(0))
     assert wait_for_orphan(RunState(1, "continuous", 0.0, "local[2]", jvm=99), slept.append)
     assert len(slept) == 2
-    monkeypatch.setattr("penstock.spark.pipelines.location._is_java", lambda _pid: True)
+    monkeypatch.setattr("penstock.spark.pipelines.location._runs", lambda _pid, _program: True)
     assert not wait_for_orphan(RunState(1, "continuous", 0.0, "local[2]", jvm=99), slept.append)
     assert wait_for_orphan(None, slept.append)
 

@@ -17,9 +17,9 @@ from tests.spark.fake_log import FakeLog
 
 from penstock.flight.errors import LogUnavailable, TopicMissing
 from penstock.flight.log import TopicPartition
-from penstock.spark.offsets import decode
 from penstock.spark import source
 from penstock.spark.columns import MOST_BYTES, TYPES, SchemaRefused, evened, full_schema
+from penstock.spark.offsets import decode
 from penstock.spark.options import OptionRefused, batch_options
 from penstock.spark.planning import DataLost
 from penstock.spark.source import PenstockDataSource, PenstockReader, PenstockStreamReader, read_range

@@ -1,4 +1,4 @@
-"""`penstock pipeline`: make a pipeline's project folder, run it, and see how far it is."""
+"""`penstock pipeline`: make a pipeline's project folder, run it, see how far it is, stop it and begin anew."""
 
 from __future__ import annotations
 
@@ -6,24 +6,40 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 import time
-from collections.abc import Callable, Collection, Iterator
-from typing import Annotated, TextIO
+from collections.abc import Callable, Iterator
+from typing import Annotated, BinaryIO, TextIO
 
 import typer
 
+from penstock.cli.confirmation import Yes, confirm
 from penstock.cli.failure import fail
-from penstock.cli.pipeline_view import Lines, clock, progress_table
-from penstock.cli.tables import print_aligned
+from penstock.cli.output import Output, OutputOption, show_json
+from penstock.cli.pipeline_view import Lines, clock, progress_table, status_document
+from penstock.cli.tables import print_aligned, printable
+from penstock.retry import RestartBackoff
 from penstock.spark.pipelines.declarative import Refresh
 from penstock.spark.pipelines.driver import Driver
 from penstock.spark.pipelines.java import JavaMissing, find_java
-from penstock.spark.pipelines.location import RunState, is_running, read_state
-from penstock.spark.pipelines.progress import Ends, FlowProgress, Watch, seconds_text
+from penstock.spark.pipelines.location import (
+    LOG,
+    PipelineBusy,
+    PipelineLocation,
+    RunState,
+    ask_to_stop,
+    is_running,
+    read_state,
+    wait_for_end,
+)
+from penstock.spark.pipelines.log_ends import log_ends
+from penstock.spark.pipelines.progress import FlowProgress, Watch, seconds_text
 from penstock.spark.pipelines.project import ENV_BROKER, Kind, Project, ProjectError, load
-from penstock.spark.pipelines.runner import Event
+from penstock.spark.pipelines.reset import plan, remove
+from penstock.spark.pipelines.runner import FAILED, LOST, Event
 from penstock.spark.pipelines.scaffold import write_project
 from penstock.spark.pipelines.session import remote
+from penstock.spark.pipelines.supervision import first_line
 
 app = typer.Typer(
     help="Pipelines on Spark: topics to tables, results to topics.", no_args_is_help=True, rich_markup_mode=None
@@ -44,8 +60,10 @@ Master = Annotated[
 ]
 
 LOOK_SECONDS = 1.0
-RETRY_SECONDS = 10.0  # between two attempts to reach a log
-UNDER_WAY = ("queued", "planning", "starting", "running")
+TAIL_BYTES = 4 << 20  # of a log, in which its last lines are looked for
+RESTART_SECONDS = (1.0, 60.0)  # after Spark was killed: first and longest wait
+HEALTHY_SECONDS = 300.0
+UNDER_WAY = ("queued", "planning", "starting", "running", "restarting")
 
 
 @app.command()
@@ -93,8 +111,8 @@ def run(
     tables = Refresh(full_refresh or (), full_refresh_all, refresh or ())
     if project.file.kind == "continuous" and tables != Refresh((), False, ()):
         fail(
-            "--full-refresh and --refresh are for declarative pipelines. To begin a continuous one anew, remove its "
-            f"checkpoints and tables: {project.place}",
+            "--full-refresh and --refresh are for declarative pipelines. A continuous one begins anew after: "
+            f"penstock pipeline reset {directory}",
             2,
         )
     raise typer.Exit(_drive(project, master, broker, tables))
@@ -108,17 +126,96 @@ def dry_run(directory: Directory = ".", master: Master = None, broker: Broker = 
 
 
 @app.command()
-def status(directory: Directory = ".", broker: Broker = None) -> None:
-    """Show how far a pipeline is: rows, lag of each partition, last batch. Also while another process runs it."""
+def status(directory: Directory = ".", broker: Broker = None, output: OutputOption = Output.TABLE) -> None:
+    """Show how far a pipeline is: rows, lag of each partition, last batch, what failed. Also while another process
+    runs it."""
     project = _project(directory, broker)
     state = read_state(project.local)
     flows = _watch(project).look()
+    running = is_running(project.local)
+    phases = _phases(state, running)
+    if output is not Output.TABLE:
+        show_json(output, status_document(project.name, state, running, flows, phases))
+        return
     if state is None and not flows:
         typer.echo(f"{project.name}: has never run")
         return
-    running = is_running(project.local)
     typer.echo(f"{project.name}: {_said(state, running)}")
-    print_aligned(progress_table(flows, _phases(state, running), time.time(), ""))
+    print_aligned(progress_table(flows, phases, time.time(), ""))
+    for flow, trouble in (state.troubles if state is not None else {}).items():
+        restarts = "never restarted" if not trouble.restarts else f"{trouble.restarts} restarts"
+        typer.echo(f"{flow}: {restarts}; last failure: {printable(first_line(trouble.error))}")
+
+
+@app.command()
+def logs(
+    directory: Directory = ".",
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="The last lines to show.")] = 50,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Show what comes, until Ctrl-C.")] = False,
+) -> None:
+    """Show the log of a pipeline: Spark's own, and whole texts of what failed."""
+    path = os.path.join(_project(directory, None).local, LOG)
+    try:
+        with open(path, "rb") as stream:
+            for line in tail(stream, lines):
+                typer.echo(line.decode(errors="replace"), nl=False)
+            while follow:
+                text = stream.read(1 << 16)
+                typer.echo(text.decode(errors="replace"), nl=False)
+                if not text:
+                    time.sleep(0.25)
+    except FileNotFoundError:
+        fail(f"{path}: there is no log; the pipeline has never run")
+    except KeyboardInterrupt:
+        raise typer.Exit from None
+
+
+@app.command()
+def stop(
+    directory: Directory = ".",
+    seconds: Annotated[float, typer.Option("--seconds", min=0, help="How long to wait for the end.")] = 120.0,
+) -> None:
+    """Stop a pipeline that another process runs, and wait for its end. What `penstock up` runs it starts again."""
+    project = _project(directory, None)
+    pid = ask_to_stop(project.local)
+    if pid is None:
+        if is_running(project.local):
+            fail("the pipeline is only just starting; try again in a moment", 3)
+        typer.echo(f"{project.name}: not running")
+        return
+    if not wait_for_end(project.local, seconds):
+        fail(f"process {pid} has not ended after {seconds:g} s; it goes on ending", 1)
+    typer.echo(f"{project.name}: stopped; the next run goes on where it was")
+
+
+@app.command()
+def reset(
+    directory: Directory = ".",
+    flow: Annotated[
+        list[str] | None, typer.Option("--flow", metavar="NAME", help="Only this flow. Repeatable.")
+    ] = None,
+    keep_tables: Annotated[
+        bool, typer.Option("--keep-tables", help="Leave the tables; what is read again is added to them again.")
+    ] = False,
+    yes: Yes = False,
+) -> None:
+    """Begin a continuous pipeline anew: remove its checkpoints and the tables that its flows wrote. Topics stay."""
+    project = _project(directory, None)
+    if project.file.kind == "declarative":
+        fail(f"a declarative pipeline begins anew with: penstock pipeline run {directory} --full-refresh-all", 2)
+    try:
+        with PipelineLocation(project.local):
+            removals = plan(project, flow or (), tables=not keep_tables)
+            if not removals:
+                typer.echo(f"{project.name}: has nothing to remove")
+                return
+            for removal in removals:
+                typer.echo(f"  {removal.kind:<12}{removal.path}")
+            confirm(f"Remove these {len(removals)}? What they hold is read again by the next run.", yes)
+            remove(project, removals)
+    except (PipelineBusy, ProjectError) as error:
+        fail(error)
+    typer.echo(f"{project.name}: begins anew; run it with: penstock pipeline run {directory}")
 
 
 def _said(state: RunState | None, running: bool) -> str:
@@ -140,6 +237,14 @@ def _phases(state: RunState | None, running: bool) -> dict[str, str]:
     return {flow: "stopped" if phase in UNDER_WAY else phase for flow, phase in state.flows.items()}
 
 
+def tail(stream: BinaryIO, lines: int) -> list[bytes]:
+    """The last lines of a file; its position is at its end then."""
+    size = stream.seek(0, os.SEEK_END)
+    stream.seek(max(0, size - TAIL_BYTES))
+    found = stream.read().splitlines(keepends=True)
+    return found[-lines:] if lines else []
+
+
 def _project(directory: str, broker: str | None) -> Project:
     environment = dict(os.environ) | ({ENV_BROKER: broker} if broker else {})
     try:
@@ -149,31 +254,12 @@ def _project(directory: str, broker: str | None) -> Project:
 
 
 def _watch(project: Project) -> Watch:
-    return Watch(project.checkpoints, _log_ends(project))
-
-
-def _log_ends(project: Project) -> Callable[[Collection[str]], Ends | None]:
-    """Asks the log for its ends; lag is unknown while it does not answer, and the rest is shown all the same."""
-    from penstock.flight.connect import connect
-    from penstock.flight.errors import FlightLogError
-
-    again = 0.0
-
-    def ends(topics: Collection[str]) -> Ends | None:
-        nonlocal again
-        if time.monotonic() < again:
-            return None
-        try:
-            return {place: bounds.high_watermark for place, bounds in connect(project.broker).bounds(topics).items()}
-        except FlightLogError:
-            again = time.monotonic() + RETRY_SECONDS
-            return None
-
-    return ends
+    return Watch(project.checkpoints, log_ends(project))
 
 
 def _drive(project: Project, master: str | None, broker: str | None, refresh: Refresh) -> int:
-    """Run it, show its progress, and return the exit code."""
+    """Run it, show its progress, and return the exit code. A continuous pipeline whose Spark was killed is started
+    again."""
     if remote(os.environ, master) is None:
         try:
             find_java(os.environ)
@@ -182,19 +268,29 @@ def _drive(project: Project, master: str | None, broker: str | None, refresh: Re
     _needs_pyspark()
     environment = dict(os.environ) | ({ENV_BROKER: broker} if broker else {})
     began = time.monotonic()
-    driver = Driver(project, master, refresh, environment)
-    with _stopping(driver), _shown(project, refresh) as show:
-        events: list[Event] | None
-        looked = 0.0
-        while (events := driver.events(0.25)) is not None:
-            show(events, (now := time.monotonic()) - looked >= LOOK_SECONDS and not refresh.dry)
-            looked = now if now - looked >= LOOK_SECONDS else looked
-        show([], not refresh.dry, True)
-    code = driver.close()
+    goes_on = project.file.kind == "continuous" and not refresh.dry
+    backoff = RestartBackoff(*RESTART_SECONDS, HEALTHY_SECONDS)
+    while True:
+        started = time.monotonic()
+        driver = Driver(project, master, refresh, environment)
+        with _stopping(driver) as stopping, _shown(project, refresh) as show:
+            events: list[Event] | None
+            looked = 0.0
+            while (events := driver.events(0.25)) is not None:
+                show(events, (now := time.monotonic()) - looked >= LOOK_SECONDS and not refresh.dry)
+                looked = now if now - looked >= LOOK_SECONDS else looked
+            show([], not refresh.dry, True)
+            code = driver.close()
+            if not (goes_on and (code < 0 or code == LOST)) or stopping.is_set():
+                break
+            seconds = backoff.delay(time.monotonic() - started)
+            _say(f"penstock: Spark is gone (code {code}); it is started again in {seconds:g} s", sys.stderr)
+            if stopping.wait(seconds):
+                break
     if code < 0:
         typer.echo(f"penstock: the process that runs Spark was killed; its log is {driver.log}", err=True)
         return 1
-    if code == 1:
+    if code in (FAILED, LOST):
         typer.echo(f"penstock: all of it is in {driver.log}", err=True)
     elif code == 0:
         typer.echo(f"{'checked' if refresh.dry else 'ended'} after {seconds_text(time.monotonic() - began)}")
@@ -214,22 +310,21 @@ def _say(text: str, stream: TextIO | None = None) -> None:
 
 
 @contextlib.contextmanager
-def _stopping(driver: Driver) -> Iterator[None]:
-    """The first signal asks the run to end, the second does not wait."""
-    stopping = False
+def _stopping(driver: Driver) -> Iterator[threading.Event]:
+    """The first signal asks the run to end, the second does not wait. Whether there was one."""
+    stopping = threading.Event()
 
     def on_signal(_number: int, _frame: object) -> None:
-        nonlocal stopping
-        if stopping:
+        if stopping.is_set():
             driver.kill()
             return
-        stopping = True
+        stopping.set()
         _say("stopping; a second signal does not wait", sys.stderr)
         driver.stop()
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield stopping
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

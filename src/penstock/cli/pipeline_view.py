@@ -8,6 +8,7 @@ from datetime import datetime
 from rich.table import Table
 
 from penstock.cli.tables import aligned
+from penstock.spark.pipelines.location import RunState
 from penstock.spark.pipelines.progress import FlowProgress, seconds_text
 
 LINE_SECONDS = 5.0  # between two lines about the same flow, where lines are printed
@@ -29,6 +30,47 @@ def progress_table(flows: Sequence[FlowProgress], phases: Mapping[str, str], now
         if name not in shown:
             table.add_row(name, phase, *("–",) * 5)
     return table
+
+
+def status_document(
+    name: str, state: RunState | None, running: bool, flows: Sequence[FlowProgress], phases: Mapping[str, str]
+) -> dict[str, object]:
+    """The same for programs."""
+    by_name = {flow.name: flow for flow in flows}
+    troubles = state.troubles if state is not None else {}
+    return {
+        "pipeline": name,
+        "running": running,
+        "run": state,
+        "flows": [
+            {
+                "flow": flow,
+                "state": phases.get(flow, ""),
+                "restarts": troubles[flow].restarts if flow in troubles else 0,
+                "error": troubles[flow].error if flow in troubles else "",
+                **_figures(by_name.get(flow)),
+            }
+            for flow in dict.fromkeys((*by_name, *phases))
+        ],
+    }
+
+
+def _figures(flow: FlowProgress | None) -> dict[str, object]:
+    if flow is None:
+        return {}
+    partitions = [
+        {"topic": at.place.topic, "partition": at.place.partition, "position": at.position, "lag": at.lag}
+        for at in flow.partitions
+    ]
+    return {
+        "rows": flow.rows,
+        "rows_per_second": flow.rate,
+        "lag": flow.lag,
+        "batch": flow.batch,
+        "committed": flow.committed,
+        "eta_seconds": flow.eta,
+        "partitions": partitions,
+    }
 
 
 def progress_line(flow: FlowProgress, now: float) -> str:

@@ -8,11 +8,13 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from penstock.spark.pipelines.declarative import RunFailed
 from penstock.spark.pipelines.project import Project, ProjectError
+from penstock.spark.pipelines.supervision import Flow, Supervisor
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +25,7 @@ BEGIN_SECONDS = 60.0
 ATTEMPTS = 3
 TOO_SLOW = "Python worker failed to connect back"
 START = "start"
+STARTS = ("start", "toTable")  # of a writer: what starts a query
 
 
 def entry(project: Project) -> Callable[[SparkSession, Project], Any]:
@@ -41,45 +44,66 @@ def entry(project: Project) -> Callable[[SparkSession, Project], Any]:
     return function  # type: ignore[no-any-return]
 
 
-def run(spark: SparkSession, project: Project, stopped: threading.Event, tell: Callable[[str], None]) -> None:
-    """Until `stopped` is set. Raises RunFailed if a query fails: all of them end then, and go on together."""
-    with _one_after_another(stopped):
+def run(
+    spark: SparkSession,
+    project: Project,
+    stopped: threading.Event,
+    tell: Callable[[str], None],
+    seen: Callable[[Sequence[Flow]], None] = lambda _: None,
+) -> None:
+    """Until `stopped` is set, or no query is left. `seen` gets the flows whenever they were looked at. Raises RunFailed
+    if none is left because they failed, and SparkLost."""
+    with _one_after_another(stopped) as restarts:
         queries = _queries(project, entry(project)(spark, project))
-    for query in queries:
-        tell(f"Flow {query.name or query.id} is RUNNING.")
+    policy = project.file.restart.policy()
+    flows = [Flow(str(query.name or query.id), query, restarts.get(str(query.runId)), policy) for query in queries]
+    supervisor = Supervisor(flows, tell)
+    for flow in flows:
+        tell(f"Flow {flow.name} is RUNNING.")
     try:
-        while not stopped.wait(LOOK_SECONDS):
-            for query in queries:
-                if not query.isActive:
-                    error = query.exception()
-                    raise RunFailed(f"{query.name or query.id}: {error or 'the query has ended'}")
+        while not supervisor.ended and not stopped.wait(LOOK_SECONDS):
+            supervisor.look(time.monotonic())
+            seen(flows)
     finally:
-        for query in queries:
-            if query.isActive:
-                query.stop()
+        with contextlib.suppress(Exception):  # of a Spark that is gone
+            supervisor.stop()
+    if supervisor.ended and supervisor.quarantined:
+        raise RunFailed("; ".join(f"{flow.name}: {flow.error}" for flow in supervisor.quarantined))
 
 
 def _has_begun(query: StreamingQuery) -> bool:
     return query.lastProgress is not None or query.status["message"].startswith("Waiting")
 
 
+Restarts = dict[str, Callable[[], "StreamingQuery"]]
+"""How to start a query once more, by the id of its run."""
+
+
 @contextlib.contextmanager
-def _one_after_another(stopped: threading.Event) -> Iterator[None]:
+def _one_after_another(stopped: threading.Event) -> Iterator[Restarts]:
     """A query begins by starting Python processes, and Spark gives each of them ten seconds to come up. So that many
     queries on a busy machine do not fail there, the next one begins when the one before has done a batch or has nothing
     to do; and one that failed there all the same is started again."""
-    kept = [(kind, kind.start) for kind in _writers()]
-    for kind, start in kept:
-        kind.start = _patient(start, stopped)
+    restarts: Restarts = {}
+    kept = [(kind, name, getattr(kind, name)) for kind in _writers() for name in STARTS]
+    for kind, name, start in kept:
+        setattr(kind, name, _patient(start, stopped, restarts))
     try:
-        yield
+        yield restarts
     finally:
-        for kind, start in kept:
-            kind.start = start
+        for kind, name, start in kept:
+            setattr(kind, name, start)
 
 
-def _patient(start: Callable[..., StreamingQuery], stopped: threading.Event) -> Callable[..., StreamingQuery]:
+def _patient(
+    start: Callable[..., StreamingQuery], stopped: threading.Event, restarts: Restarts
+) -> Callable[..., StreamingQuery]:
     def start_and_wait(*args: Any, **options: Any) -> StreamingQuery:
+        query = wait_for_begin(*args, **options)
+        restarts[str(query.runId)] = partial(start, *args, **options)  # a writer starts as often as one likes
+        return query
+
+    def wait_for_begin(*args: Any, **options: Any) -> StreamingQuery:
         for attempt in range(ATTEMPTS):
             try:
                 query = start(*args, **options)
@@ -114,7 +138,7 @@ def check(spark: SparkSession, project: Project, tell: Callable[[str], None]) ->
     def refrain(writer: Any, *_: object, **__: object) -> Any:
         tell(f"a query would be started on: {', '.join(_rows(writer).schema.fieldNames())}")
 
-    kept = [(kind, name, getattr(kind, name)) for kind in _writers() for name in ("start", "toTable")]
+    kept = [(kind, name, getattr(kind, name)) for kind in _writers() for name in STARTS]
     for kind, name, _ in kept:
         setattr(kind, name, refrain)
     try:

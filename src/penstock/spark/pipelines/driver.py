@@ -13,11 +13,10 @@ from collections.abc import Mapping
 import msgspec
 
 from penstock.spark.pipelines.declarative import Refresh
-from penstock.spark.pipelines.location import LOG, is_running
+from penstock.spark.pipelines.location import LOG, RUNNER, is_running
 from penstock.spark.pipelines.project import Project
 from penstock.spark.pipelines.runner import Event
 
-RUNNER = "penstock.spark.pipelines.runner"
 LOG_BYTES = 16 << 20  # then the log of earlier runs is put aside
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import signal
 import time
 from collections.abc import Callable
 from typing import Self
@@ -14,7 +15,15 @@ import msgspec
 LOCK = "LOCK"
 STATE = "run.json"
 LOG = "spark.log"
+RUNNER = "penstock.spark.pipelines.runner"  # the module that runs a pipeline
 WAIT_FOR_JVM = 60.0  # seconds that an orphaned JVM gets to notice that its driver is gone
+
+
+class FlowTrouble(msgspec.Struct):
+    """A flow that failed during a run."""
+
+    restarts: int
+    error: str
 
 
 class RunState(msgspec.Struct):
@@ -28,7 +37,8 @@ class RunState(msgspec.Struct):
     jvm: int = 0
     ended: float | None = None
     error: str = ""
-    flows: dict[str, str] = {}  # of a declarative run: flow → its last word
+    flows: dict[str, str] = {}  # flow → its last word
+    troubles: dict[str, FlowTrouble] = {}
 
 
 class PipelineBusy(Exception):
@@ -97,20 +107,39 @@ def is_running(directory: str) -> bool:
     return False
 
 
+def ask_to_stop(directory: str) -> int | None:
+    """Ask the process that runs the pipeline for an end. Its id; None if none runs, or it is only just starting."""
+    state = read_state(directory)
+    if state is None or not is_running(directory) or not _runs(state.pid, RUNNER.encode()):
+        return None
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(state.pid, signal.SIGTERM)
+    return state.pid
+
+
+def wait_for_end(directory: str, seconds: float, sleep: Callable[[float], None] = time.sleep) -> bool:
+    """Whether no run holds the directory any more; waits so long for that."""
+    for _ in range(max(1, int(seconds / 0.25))):
+        if not is_running(directory):
+            return True
+        sleep(0.25)
+    return False
+
+
 def wait_for_orphan(state: RunState | None, sleep: Callable[[float], None] = time.sleep) -> bool:
     """A driver that was killed leaves its JVM alone for a moment, with the catalog and perhaps a batch in its hands.
     Wait until that is gone; False if it does not go."""
     if state is None or not state.jvm:
         return True
     for _ in range(int(WAIT_FOR_JVM / 0.25)):
-        if not _is_java(state.jvm):
+        if not _runs(state.jvm, b"org.apache.spark"):
             return True
         sleep(0.25)
     return False
 
 
-def _is_java(pid: int) -> bool:
+def _runs(pid: int, program: bytes) -> bool:
     """Numbers of processes are used again, so being there is not enough."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as stream:
-        return b"org.apache.spark" in stream.read()
+        return program in stream.read()
     return False

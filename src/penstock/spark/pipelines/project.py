@@ -10,10 +10,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 import msgspec
+
+from penstock.retry import RetryPolicy, no_jitter
 
 FILE = "pipeline.toml"
 SPECS = ("spark-pipeline.yml", "spark-pipeline.yaml")
@@ -38,6 +40,17 @@ class SparkSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     conf: dict[str, str | int | float | bool] = {}
 
 
+class RestartSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[restart]`: queries of a continuous pipeline that fail."""
+
+    attempts: Annotated[int, msgspec.Meta(ge=1)] = 5  # failures in a row, without a batch, until it is quarantined
+    first_seconds: Annotated[float, msgspec.Meta(ge=0)] = 1.0  # before the first restart; each time twice as long,
+    longest_seconds: Annotated[float, msgspec.Meta(ge=0)] = 60.0  # up to this
+
+    def policy(self) -> RetryPolicy:
+        return RetryPolicy(self.attempts, self.first_seconds, self.longest_seconds, no_jitter)
+
+
 class ProjectFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """`pipeline.toml`, as written."""
 
@@ -49,6 +62,7 @@ class ProjectFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     topics: dict[str, str] = {}
     settings: dict[str, Any] = {}
     spark: SparkSection = SparkSection()
+    restart: RestartSection = RestartSection()
 
 
 class Project:

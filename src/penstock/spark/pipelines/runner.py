@@ -7,26 +7,39 @@ It ends cleanly on SIGTERM or SIGINT, and also when whoever started it is gone: 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import os
 import signal
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from types import FrameType
 
 import msgspec
 
-from penstock.spark.pipelines import continuous, declarative
+from penstock.spark.pipelines import continuous, declarative, metrics
 from penstock.spark.pipelines.declarative import Refresh, RunFailed
-from penstock.spark.pipelines.location import PipelineBusy, PipelineLocation, RunState, read_state, wait_for_orphan
+from penstock.spark.pipelines.location import (
+    FlowTrouble,
+    PipelineBusy,
+    PipelineLocation,
+    RunState,
+    read_state,
+    wait_for_orphan,
+)
+from penstock.spark.pipelines.log_ends import log_ends
+from penstock.spark.pipelines.progress import Watch
 from penstock.spark.pipelines.project import ENV_DIRECTORY, Project, ProjectError, load
 from penstock.spark.pipelines.session import open_session, remote
+from penstock.spark.pipelines.supervision import Flow, SparkLost
 
 logger = logging.getLogger(__name__)
 
 STOP_SECONDS = 60.0  # then it ends the hard way, which loses nothing either
-BUSY, FAILED, UNUSABLE = 3, 1, 2
+BUSY, FAILED, UNUSABLE, LOST = 3, 1, 2, 4
+TROUBLE = ("failed", "restarting", "quarantined")  # phases of a flow that come with a reason
 STACK = "JVM stacktrace:"  # what comes after it in Spark's texts is for the log
 
 
@@ -57,6 +70,7 @@ class Runner:
             remote(os.environ, master) or master or project.file.spark.master,
         )
         self._place: PipelineLocation | None = None
+        self._ended = threading.Event()
 
     def tell(self, event: Event) -> None:
         try:
@@ -79,6 +93,8 @@ class Runner:
     def _run(self) -> int:
         self._save()
         self._take_signals()
+        if not self._refresh.dry:
+            threading.Thread(target=self._keep_metrics, daemon=True, name="metrics").start()
         code = 0
         try:
             self._with_session()
@@ -87,6 +103,10 @@ class Runner:
             self._end("stopped")
         except ProjectError as error:
             code = UNUSABLE
+            self._end("failed", str(error))
+        except SparkLost as error:
+            logger.exception("Spark is gone")
+            code = LOST
             self._end("failed", str(error))
         except Exception as error:
             logger.exception("the run failed")
@@ -113,10 +133,32 @@ class Runner:
             elif self._refresh.dry:
                 continuous.check(sessions.spark, self._project, self._heard)
             else:
-                continuous.run(sessions.spark, self._project, self._stopped, self._heard)
+                continuous.run(sessions.spark, self._project, self._stopped, self._heard, self._seen)
         finally:
             self._begun = False
-            sessions.stop()
+            with contextlib.suppress(Exception):  # of a Spark that is gone; what failed is being told already
+                sessions.stop()
+
+    def _seen(self, flows: Sequence[Flow]) -> None:
+        """The restarts and errors of flows."""
+        troubles = {flow.name: FlowTrouble(flow.restarts, flow.error) for flow in flows if flow.error}
+        if troubles != self._state.troubles:
+            self._state.troubles = troubles
+            self._save()
+
+    def _keep_metrics(self) -> None:
+        watch = Watch(self._project.checkpoints, log_ends(self._project))
+        while not self._ended.wait(metrics.WRITE_SECONDS):
+            self._write_metrics(watch)
+
+    def _write_metrics(self, watch: Watch) -> None:
+        """What cannot be written now is written next time."""
+        try:
+            flows = watch.look()
+            if self._state.ended is None or self._ended.is_set():
+                metrics.write(self._project.local, metrics.render(self._project.name, self._state, flows, time.time()))
+        except Exception:
+            logger.exception("the metrics could not be written")
 
     def _heard(self, message: str) -> None:
         found = declarative.flow_phase(message)
@@ -127,12 +169,15 @@ class Runner:
         if self._state.flows.get(flow) != phase:
             self._state.flows[flow] = phase
             self._save()
-        self.tell(Event("flow", f"{phase}\n{message}" if phase == "failed" else phase, flow))
+        self.tell(Event("flow", f"{phase}\n{message}" if phase in TROUBLE else phase, flow))
 
     def _end(self, phase: str, error: str = "") -> None:
         error = error.partition(STACK)[0].rstrip()
         self._state.phase, self._state.error, self._state.ended = phase, error, time.time()
         self._save()
+        self._ended.set()
+        if not self._refresh.dry:
+            self._write_metrics(Watch(self._project.checkpoints, lambda _: None))  # nobody waits for the log now
         self.tell(Event("failed", error) if error else Event("done", phase))
 
     def _save(self) -> None:

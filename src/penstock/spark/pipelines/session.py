@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
@@ -21,14 +22,23 @@ if TYPE_CHECKING:
 
 CONNECT_PLUGIN = "org.apache.spark.sql.connect.SparkConnectPlugin"
 CONNECT_SERVICE = "org.apache.spark.sql.connect.service.SparkConnectService$"
+TASK_ATTEMPTS = 4  # Spark's default on clusters
+_LOCAL = re.compile(r"local(?:\[(\d+|\*)\])?")
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+def with_retries(master: str) -> str:
+    """A local master that runs a task again if its Python worker was killed, as a cluster does: by itself it fails the
+    whole query then."""
+    threads = _LOCAL.fullmatch(master)
+    return f"local[{threads[1] or 1},{TASK_ATTEMPTS}]" if threads else master
 
 
 def configuration(project: Project, master: str) -> dict[str, str]:
     """Spark's settings for a session of our own: ours first, then the project's, which win."""
     settings = {
         "spark.app.name": project.name,
-        "spark.master": master,
+        "spark.master": with_retries(master),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "WARN",

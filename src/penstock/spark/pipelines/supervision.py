@@ -1,0 +1,166 @@
+"""Supervision of streaming queries: one that fails is started again by itself, after a delay that grows; one that fails
+again and again without a batch in between is put into quarantine, and the others go on.
+
+A broker that is away is nobody's fault: failures by an outage are retried for ever. Nothing here knows Spark: a query
+is whatever has the few names of `Query`, and time is an argument.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal, Protocol
+
+from penstock.retry import RetryPolicy
+
+logger = logging.getLogger(__name__)
+
+OUTAGE: Final = "LogUnavailable"  # in the text of an error: the broker did not answer for long enough
+MAX_ERROR: Final = 2_000  # characters that are kept of an error; all of it is in the log
+
+Phase = Literal["running", "restarting", "quarantined", "completed"]
+
+
+class Query(Protocol):
+    """The part of Spark's streaming query that is needed here."""
+
+    @property
+    def isActive(self) -> bool: ...  # noqa: N802
+
+    @property
+    def lastProgress(self) -> Any: ...  # noqa: N802
+
+    def exception(self) -> Exception | None: ...
+
+    def stop(self) -> None: ...
+
+
+class SparkLost(Exception):
+    """Spark itself does not answer any more: no query can be started again without another one."""
+
+
+class Flow:
+    """One query over all its restarts."""
+
+    def __init__(self, name: str, query: Query, start: Callable[[], Query] | None, policy: RetryPolicy) -> None:
+        self.name = name
+        self.phase: Phase = "running"
+        self.restarts = 0  # since the run began
+        self.error = ""  # of the last failure
+        self._query = query
+        self._start = start
+        self._policy = policy
+        self._failures = 0  # in a row, without a batch in between
+        self._batch = -1  # the last one that was done when it failed
+        self._due = 0.0
+
+    def look(self, now: float, may_start: bool = True) -> str | None:
+        """Look after it; what has happened, if anything did. `may_start`: a restart that is due may be done now."""
+        if self.phase == "running" and not self._is_active():
+            return self._ended(now)
+        if self.phase == "restarting" and may_start and now >= self._due:
+            return self._restart(now)
+        return None
+
+    def stop(self) -> None:
+        if self.phase == "running" and self._query.isActive:
+            self._query.stop()
+
+    def _is_active(self) -> bool:
+        try:
+            return self._query.isActive
+        except Exception as error:
+            raise SparkLost(f"Spark does not answer: {first_line(error)}") from error
+
+    def _ended(self, now: float) -> str:
+        error = self._query.exception()
+        if error is None:
+            self.phase = "completed"
+            return f"Flow {self.name} is COMPLETED."
+        return self._failed(error, now)
+
+    def _failed(self, error: Exception, now: float) -> str:
+        self.error = str(error)[:MAX_ERROR]
+        logger.error("%s failed: %s", self.name, error)
+        done = self._last_batch()
+        if done > self._batch:
+            self._batch, self._failures = done, 0
+        if OUTAGE not in str(error):
+            self._failures += 1
+        if self._start is None or self._failures >= self._policy.attempts:
+            self.phase = "quarantined"
+            return f"Flow {self.name} is QUARANTINED after {_times(self._failures)}: {first_line(error)}"
+        self.phase = "restarting"
+        seconds = self._policy.delay(max(0, self._failures - 1))
+        self._due = now + seconds
+        return f"Flow {self.name} is RESTARTING in {seconds:g} s: {first_line(error)}"
+
+    def _restart(self, now: float) -> str:
+        assert self._start is not None
+        self.restarts += 1
+        try:
+            self._query = self._start()
+        except Exception as error:  # noqa: BLE001 - whatever it was, it is a failure of this query
+            return self._failed(error, now)
+        self.phase = "running"
+        return f"Flow {self.name} is RUNNING again."
+
+    def _last_batch(self) -> int:
+        try:
+            progress = self._query.lastProgress
+            return -1 if progress is None else int(progress["batchId"])
+        except Exception:  # noqa: BLE001 - Spark Connect forgets queries that have ended
+            return -1
+
+
+class Supervisor:
+    """All queries of a run. `tell` hears what happens to them, as lines."""
+
+    def __init__(self, flows: Sequence[Flow], tell: Callable[[str], None]) -> None:
+        self.flows = list(flows)
+        self._tell = tell
+
+    def look(self, now: float) -> None:
+        """Look after all of them. Only one is started at a time: to start many at once is what slow machines fail at.
+        Raises SparkLost."""
+        may_start = True
+        for flow in self.flows:
+            restarts = flow.restarts
+            said = flow.look(now, may_start)
+            may_start = may_start and flow.restarts == restarts
+            if said is not None:
+                self._tell(said)
+
+    @property
+    def ended(self) -> bool:
+        return all(flow.phase in ("completed", "quarantined") for flow in self.flows)
+
+    @property
+    def quarantined(self) -> list[Flow]:
+        return [flow for flow in self.flows if flow.phase == "quarantined"]
+
+    def stop(self) -> None:
+        for flow in self.flows:
+            flow.stop()
+
+
+def first_line(error: object) -> str:
+    """The line of an error that says what it was. Of an exception in Python code that is the last one of its traceback,
+    which Spark quotes in the middle of its own text."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    quoted = [at for at, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
+    if quoted:
+        after = lines[quoted[-1] + 1 :]
+        named = [line for line in after if _is_exception(line)]
+        if named:
+            return named[0]
+    return lines[0] if lines else type(error).__name__
+
+
+def _is_exception(line: str) -> bool:
+    name, colon, _ = line.partition(": ")
+    return bool(colon) and name.replace(".", "").replace("_", "").isalnum() and name[:1].isalpha() and " " not in name
+
+
+def _times(count: int) -> str:
+    return "1 failure" if count == 1 else f"{count} failures in a row"
