@@ -60,7 +60,7 @@ def decode(offset: Json) -> Offsets:
 
 
 def origins(offset: Json) -> Offsets | None:
-    """Where the query began, if the offset says so: those of earlier versions do not."""
+    """The start offsets of the query, if the offset has them: those of earlier versions do not."""
     return _flat(offset[FROM]) if FROM in offset else None
 
 

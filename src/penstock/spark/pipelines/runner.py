@@ -152,7 +152,7 @@ class Runner:
             self._write_metrics(watch)
 
     def _write_metrics(self, watch: Watch) -> None:
-        """What cannot be written now is written next time."""
+        """Write them now; a failure is noted, and the next time is soon."""
         try:
             flows = watch.look()
             if self._state.ended is None or self._ended.is_set():

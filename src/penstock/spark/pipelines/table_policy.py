@@ -1,4 +1,4 @@
-"""What becomes of rows that are not as their table is: a policy for each table. Pure: Arrow in, Arrow out.
+"""The policy of a table for rows that are not as it is. Pure: Arrow in, Arrow out.
 
 | | `fail` | `add_columns` | `quarantine` |
 |---|---|---|---|
