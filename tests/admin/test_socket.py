@@ -17,7 +17,8 @@ import pytest
 from tests.transport.harness import LOOPS, run
 
 from penstock.admin.environment import Environment
-from penstock.admin.socket import SOCKET, AdminSocket, socket_path
+from penstock.admin.socket import AdminSocket
+from penstock.admin.socket_path import SOCKET, socket_path
 from penstock.broker.broker import Broker
 from penstock.broker.errors import LimitReached, ShuttingDown
 from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, AccessPolicy, Identity

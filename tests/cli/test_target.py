@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import typer
+from tests.launcher import BrokerProcess, penstock
 
 from penstock.cli import contexts
 from penstock.cli.context import add, use
@@ -106,3 +108,57 @@ def test_a_broken_file_of_contexts_is_told_with_its_place(home: Path, capsys: py
     with pytest.raises(typer.Exit):
         resolve(TargetFlags())
     assert "contexts.json" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The data directory of a broker that runs, with security on."""
+    data = tmp_path_factory.mktemp("target") / "data"
+    with BrokerProcess(data, "--durability", "written", PENSTOCK_SECURITY__MODE="on") as broker:
+        broker.ready()
+        yield data
+
+
+BY_DIRECTORY = (
+    ("topic", "create", "by-directory"),
+    ("topic", "set", "by-directory", "--retention", "1d"),
+    ("topic", "list"),
+    ("group", "list"),
+    ("users", "list"),
+    ("cache", "list"),
+    ("status",),
+)
+
+
+@pytest.mark.parametrize("command", BY_DIRECTORY, ids=" ".join)
+def test_a_data_directory_names_the_broker_that_runs_there_for_every_command(
+    running: Path, command: tuple[str, ...]
+) -> None:
+    flag = penstock(*command, "--data-dir", str(running))
+    assert flag.returncode == 0 or "already" in flag.stderr, flag
+    environment = penstock(*command, PENSTOCK_DATA_DIR=str(running))
+    assert environment.returncode == 0 or "already" in environment.stderr, environment
+
+
+def test_records_go_through_a_door_which_wants_a_login(running: Path, tmp_path: Path) -> None:
+    penstock("topic", "create", "doors", "--data-dir", str(running))
+    done = penstock("produce", "doors", "x", "--data-dir", str(running))
+    assert done.returncode == 1 and "--user, --key-file or --token-file" in done.stderr
+    key = penstock("keys", "add", "writer", "--role", "admin", "--data-dir", str(running)).stdout
+    (tmp_path / "key").write_text(key)
+    login = ("--data-dir", str(running), "--key-file", str(tmp_path / "key"))
+    assert penstock("produce", "doors", "x", *login).stdout == "doors/0: offset 0\n"
+    assert "doors" in penstock("topic", "list", *login).stdout  # over the network, as the one who logs in
+
+
+def test_a_directory_where_no_broker_runs_is_told(tmp_path: Path) -> None:
+    for command in (("topic", "list"), ("produce", "t", "x"), ("status",)):
+        (tmp_path / "d").mkdir(exist_ok=True)
+        done = penstock(*command, "--data-dir", str(tmp_path / "d"))
+        assert done.returncode == 1 and f"no broker runs in {tmp_path / 'd'}" in done.stderr, done
+
+
+def test_an_address_and_a_directory_exclude_each_other(tmp_path: Path) -> None:
+    for command in (("topic", "list"), ("users", "list")):
+        done = penstock(*command, "--data-dir", str(tmp_path), "--server", "127.0.0.1:1")
+        assert done.returncode == 2 and "choose one" in done.stderr

@@ -12,41 +12,23 @@ import logging
 import os
 import socket
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final, cast
 
 from penstock.admin.api import shared_api
 from penstock.admin.environment import Environment
 from penstock.admin.health import HealthApplication
 from penstock.admin.http import AdminApplication
+from penstock.admin.socket_path import SOCKET, socket_path
 from penstock.broker.broker import Broker
 from penstock.broker.security.access import ADMINISTRATOR
 from penstock.doors.http.session import HttpSession
 
 logger = logging.getLogger(__name__)
 
-SOCKET: Final = "admin.sock"
-MAX_PATH: Final = 107  # bytes of a Unix socket's path
 BACKLOG: Final = 16
 MAX_CONNECTIONS: Final = 64
 MAX_SECONDS: Final = 60.0  # of one connection, beside those that a statement may take; a command needs one request
-
-
-@contextlib.contextmanager
-def socket_path(directory: str) -> Iterator[str]:
-    """A path to the directory's socket that is short enough for the kernel.
-
-    A long one goes through a descriptor of the directory, so that the socket is in the data directory whatever that
-    is called, and is never looked for in a place where another user could have put one."""
-    path = os.path.join(directory, SOCKET)
-    if len(os.fsencode(path)) <= MAX_PATH:
-        yield path
-        return
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{fd}/{SOCKET}"
-    finally:
-        os.close(fd)
 
 
 class AdminSocket:

@@ -11,6 +11,8 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from penstock.cli.admin_client import admin_client
+from penstock.cli.explanation import explained
 from penstock.cli.failure import fail
 from penstock.cli.target import Target
 
@@ -64,7 +66,7 @@ def one_connection(broker: Administered) -> Iterator[None]:
     if not isinstance(broker, Target):
         yield
         return
-    with _client(broker) as client:
+    with admin_client(broker._replace(tenant=None), attempts=1) as client:
         _open.append(client)
         try:
             yield
@@ -81,34 +83,11 @@ def _exchange(target: Target, method: str, path: str, body: bytes) -> bytes:
 
     if target.tenant is not None and not re.search(r"[?&]tenant=", path):
         path += f"{'&' if '?' in path else '?'}{urlencode({'tenant': target.tenant})}"
+    target = target._replace(tenant=None)  # the path has it
     spec = RequestSpec(HttpRequest(method, path, body), lambda data: data, idempotent=method == "GET")
-    with contextlib.nullcontext(_open[-1]) if _open else _client(target) as client:
+    with contextlib.nullcontext(_open[-1]) if _open else admin_client(target, attempts=1) as client:
         reply: bytes = client.call(spec)
         return reply
-
-
-def _client(target: Target) -> Client:
-    from penstock.clients.http.client import Client
-    from penstock.connection.options import Credentials
-    from penstock.retry import RetryPolicy
-
-    login = Credentials(target.user, target.password, target.key if target.token is None else target.token)
-    host, port = target.endpoint.host, target.endpoint.port
-    return Client(host, port, authorization=login.authorization, tls=target.tls, retry=RetryPolicy(attempts=1))
-
-
-def explained(error: Exception, target: Target) -> str:
-    """An error of a request over the network in one line, with what to do about it."""
-    from penstock.clients.http.errors import ConnectionFailed, OutcomeUnknown, Unauthorized
-
-    text = str(error)
-    if isinstance(error, ConnectionFailed):
-        return f"{text}. Start a broker with `penstock serve`, name one with --server, or its directory with --data-dir"
-    if isinstance(error, OutcomeUnknown):
-        return f"{text}; list what there is to see what it did"
-    if isinstance(error, Unauthorized) and error.status == 401 and not (target.user or target.key or target.token):
-        return f"{text}; with --user, --key-file or --token-file"
-    return text
 
 
 def call(broker: Administered, method: str, path: str, reply: type[T], body: object = None) -> T:

@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.admin.api import Api
 from penstock.admin.environment import Environment
-from penstock.admin.socket import SOCKET, socket_path
+from penstock.admin.socket_path import SOCKET, socket_path
 from penstock.broker.broker import Broker
 from penstock.broker.errors import StateUnreadable
 from penstock.broker.runtime.clock import wall_clock

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.confirmation import Yes, confirm
 from penstock.cli.connected import Namespace, Tenant, administering
 from penstock.cli.failure import fail
 from penstock.cli.output import Output, OutputOption, show_fields, show_json, show_rows
+from penstock.cli.questions import Yes, confirm
 from penstock.cli.tables import utc
 from penstock.cli.target import Target, with_target
 

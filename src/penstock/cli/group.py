@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from penstock.cli import moment
-from penstock.cli.confirmation import Yes, confirm
 from penstock.cli.connected import Namespace, Tenant, administering
 from penstock.cli.failure import fail
 from penstock.cli.output import Output, OutputOption, show_json, show_rows
+from penstock.cli.questions import Yes, confirm
 from penstock.cli.target import Target, with_target
 
 app = typer.Typer(

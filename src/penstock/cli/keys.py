@@ -13,6 +13,7 @@ from penstock.cli import admin_request, quantity
 from penstock.cli.administered import WAYS, Administered, with_administered
 from penstock.cli.failure import fail
 from penstock.cli.output import Output, OutputOption, show_views
+from penstock.cli.questions import ask_secret
 from penstock.cli.tables import utc
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def _permissions(text: str) -> list[Permission]:
 
 def _chosen() -> str:
     if sys.stdin.isatty():
-        return str(typer.prompt("Key", hide_input=True))
+        return ask_secret("Key", "write it to standard input")
     return sys.stdin.readline().rstrip("\r\n")
 
 

@@ -7,12 +7,12 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from typing import Annotated
 
 import typer
 
 from penstock.cli import flags
 from penstock.cli.failure import fail
+from penstock.cli.questions import Yes, confirm
 from penstock.config.settings import Settings
 from penstock.log.errors import LogError
 from penstock.log.files import OsFiles
@@ -41,7 +41,7 @@ def verify(settings: Settings) -> None:
 
 @app.command()
 @flags.with_settings()
-def repair(settings: Settings, yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False) -> None:
+def repair(settings: Settings, yes: Yes = False) -> None:
     """Cut a damaged log at its first damage, after copying what is removed.
 
     Everything behind the damage is lost to clients, acknowledged or not: restoring the file from a copy is better.
@@ -60,8 +60,7 @@ def repair(settings: Settings, yes: Annotated[bool, typer.Option("--yes", help="
         typer.echo(f"Repair cuts the log at byte {first.position} of {first.path}, or before it.")
         typer.echo("Everything behind that place is removed, and clients will no longer see it.")
         typer.echo(f"Every file that is changed or removed is first copied to {os.path.join(root, keep)}.")
-        if not yes and not typer.confirm("Go on?"):
-            fail("nothing was changed")
+        confirm("Go on?", yes)
         repair_log(files, keep)
         after = verify_log(files)
     typer.echo("")

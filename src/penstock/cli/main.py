@@ -1,13 +1,10 @@
-"""The `penstock` command: its subcommands, and how they fail: one line on stderr and an exit code, no traceback.
-
-Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted by Ctrl-C.
-"""
+"""The `penstock` command: its subcommands, and how they fail: one line on stderr and an exit code, no traceback."""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -81,8 +78,32 @@ SECTIONS: Final[tuple[Section, ...]] = (
 """All commands, in the order of `penstock --help`."""
 
 
+WHICH_BROKER: Final = (
+    ("--server, --context", "a broker by its address, or by the name of a context"),
+    ("--data-dir, --config", "the broker of a data directory of this machine: administration takes no login"),
+    ("PENSTOCK_SERVER, PENSTOCK_CONTEXT", "the same as the flags"),
+    ("PENSTOCK_DATA_DIR, PENSTOCK_CONFIG", "the same as the flags"),
+    ("penstock context use NAME", "the context in use"),
+    ("127.0.0.1:9092", "if nothing is given"),
+)
+"""What names the broker that a command talks to, the strongest first: `target` has the rule."""
+
+EXIT_CODES: Final = (
+    ("0", "done"),
+    ("1", "not done: the broker refused it, or is not there, or something is wrong with what was checked"),
+    ("2", "wrong usage: nothing was tried"),
+    ("130", "interrupted by Ctrl-C"),
+)
+
+
 class Commands(LazyGroup):
     sections = SECTIONS
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        for heading, lines in (("Which broker (the first that is given)", WHICH_BROKER), ("Exit codes", EXIT_CODES)):
+            with formatter.section(heading):
+                formatter.write_dl(lines)
+        super().format_epilog(ctx, formatter)
 
 
 app = typer.Typer(

@@ -11,7 +11,8 @@ from typing import IO, TYPE_CHECKING, Annotated, Final
 import typer
 
 from penstock.cli import quantity
-from penstock.cli.connected import connected, similar_topic
+from penstock.cli.connected import connected
+from penstock.cli.explanation import similar_topic
 from penstock.cli.failure import fail
 from penstock.cli.record_json import Given, parse_line
 from penstock.cli.target import Target, with_target
@@ -101,7 +102,7 @@ def _check_topic(connection: Connection, topic: str) -> None:
         connection.admin.topics.get(topic)
     except NotFound as error:
         if error.code == "topic_not_found":
-            fail(f"there is no topic {topic!r}{similar_topic(topic, connection)}")
+            fail(f"there is no topic {topic!r}{similar_topic(topic, connection.admin)}")
     except Unauthorized as error:
         if error.status != 403:
             raise

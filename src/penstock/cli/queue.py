@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.confirmation import Yes, confirm
 from penstock.cli.connected import Namespace, Tenant, administering, connected
 from penstock.cli.output import Output, OutputOption, show_json, show_rows
+from penstock.cli.questions import Yes, confirm
 from penstock.cli.tables import printable, utc
 from penstock.cli.target import Target, with_target
 

@@ -21,6 +21,7 @@ from penstock.cli import flags
 from penstock.cli.admin_request import path
 from penstock.cli.failure import fail
 from penstock.cli.log import stopped
+from penstock.cli.questions import Yes, confirm
 from penstock.cli.tables import print_fields, print_table
 from penstock.config.settings import Settings
 
@@ -159,7 +160,7 @@ def repair(
     checksums: Annotated[
         bool, typer.Option("--checksums", help="Also rewrite files of earlier versions, which have no checksums.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Rebuild what is damaged in tables, as far as the journal still has it. A running broker does it itself, and goes
     on serving meanwhile; if none runs, it is done here.
@@ -182,8 +183,7 @@ def repair(
         if not damaged:
             typer.echo("There is nothing to repair.")
             return
-        if not yes and not typer.confirm("Rebuild these from the journal, as far as it has them?"):
-            fail("nothing was changed")
+        confirm("Rebuild these from the journal, as far as it has them?", yes)
         for found in damaged:
             left += not _repaired(settings, directory, found, checksums=checksums)
     if left:

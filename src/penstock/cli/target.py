@@ -1,6 +1,14 @@
-"""The broker that a command talks to, and who it is there: flags, then environment, then context, then this machine.
+"""The broker that a command talks to, and who one is there: one rule for all commands, as
+`penstock --help` tells it (`main.WHICH_BROKER`).
 
-`with_target` gives a command these flags and a `Target` as its first argument.
+1. A flag: `--server` or `--context`, over the network; `--data-dir` or `--config`, the broker of that directory.
+2. The environment: PENSTOCK_SERVER or PENSTOCK_CONTEXT, else PENSTOCK_DATA_DIR or PENSTOCK_CONFIG.
+3. The context in use (`penstock context use`).
+4. The broker on this machine, at its usual port.
+
+By a data directory it is the broker that runs there: administration goes through its socket, without a login, unless
+one is given; records go through a door that the broker names. `administered` goes on where none runs. `with_target`
+gives a command these flags and a `Target` as its first argument.
 """
 
 from __future__ import annotations
@@ -16,7 +24,9 @@ import typer
 
 from penstock.cli import contexts
 from penstock.cli.contexts import Context
+from penstock.cli.directory_option import ConfigFile, DataDir
 from penstock.cli.failure import fail
+from penstock.cli.questions import ask_secret
 from penstock.cli.signature import replace_first
 from penstock.transport.endpoint import Endpoint, parse_endpoint
 
@@ -29,7 +39,7 @@ Server = Annotated[
     typer.Option(
         "--server",
         metavar="HOST:PORT",
-        help=f"The broker: any of its TCP ports. (PENSTOCK_SERVER, or the context; else {DEFAULT_SERVER})",
+        help=f"The broker: any of its TCP ports. (PENSTOCK_SERVER; see `penstock --help`; else {DEFAULT_SERVER})",
     ),
 ]
 ContextName = Annotated[
@@ -69,10 +79,12 @@ class TargetFlags(NamedTuple):
     token_file: TokenFile = None
     tls: Tls = False
     tls_ca: TlsCa = None
+    data_dir: DataDir = None
+    config: ConfigFile = None
 
 
 class Target(NamedTuple):
-    """A broker and an identity there."""
+    """A broker that runs, and an identity there."""
 
     endpoint: Endpoint
     tenant: str | None = None
@@ -81,6 +93,18 @@ class Target(NamedTuple):
     key: str | None = None
     token: str | None = None
     tls: ssl.SSLContext | None = None
+    directory: str | None = None
+    """The data directory whose socket takes requests of administration without a login; None: over the network."""
+
+    @property
+    def anonymous(self) -> bool:
+        return not (self.user or self.key or self.token)
+
+    def with_password(self) -> Target:
+        """The same, with a password that was asked for at the terminal, if there is none."""
+        if self.user is None or self.password is not None or self.key or self.token:
+            return self
+        return self._replace(password=ask_secret(f"Password of {self.user}", "name a file with --password-file"))
 
 
 def with_target(command: Callable[Concatenate[Target, P], None]) -> Callable[..., None]:
@@ -96,38 +120,96 @@ def with_target(command: Callable[Concatenate[Target, P], None]) -> Callable[...
     return run
 
 
+def by_directory(flags: TargetFlags) -> bool:
+    """Whether a data directory names the broker. Ends the command if an address does, too."""
+    network, directory = flags.server or flags.context, flags.data_dir or flags.config
+    if network and directory:
+        fail("over the network (--server, --context) or by its data directory (--data-dir, --config): choose one", 2)
+    if network or directory:
+        return bool(directory)
+    named = [name for name in (*_NETWORK, *_DIRECTORY) if os.environ.get(name)]
+    return bool(named) and named[0] in _DIRECTORY
+
+
+def has_login(flags: TargetFlags) -> bool:
+    return any(getattr(flags, name) for name in _LOGIN)
+
+
 def resolve(flags: TargetFlags) -> Target:
     """The target that flags, environment and contexts name together. Ends the command if that makes no sense."""
-    chosen = _chosen(flags)
-    text = chosen.server or DEFAULT_SERVER
+    directory = _directory(flags) if by_directory(flags) else None
+    if directory is None:
+        chosen = _chosen(flags)
+        endpoint = _endpoint(chosen.server or DEFAULT_SERVER)
+    else:
+        chosen = Context(**_given(flags))
+        endpoint = _door(directory)
+    secrets = [name for name in ("password_file", "key_file", "token_file") if getattr(chosen, name)]
+    if len(secrets) > 1:
+        fail(f"one way to log in is enough: {' and '.join('--' + name.replace('_', '-') for name in secrets)}", 2)
+    if chosen.password_file and not chosen.user:
+        fail("--password-file needs --user", 2)
+    target = Target(
+        endpoint,
+        tenant=chosen.tenant,
+        user=chosen.user,
+        password=_secret("--password-file", chosen.password_file),
+        key=_secret("--key-file", chosen.key_file),
+        token=_secret("--token-file", chosen.token_file),
+        tls=_tls(chosen),
+        directory=None if has_login(flags) else directory,
+    )
+    return target.with_password() if target.directory is None else target
+
+
+def _endpoint(text: str) -> Endpoint:
     try:
         endpoint = parse_endpoint(text)
     except ValueError as error:
         fail(f"--server {text}: {error}", 2)
     if endpoint is None:
         fail(f"--server {text}: expected HOST:PORT", 2)
-    secrets = [name for name in ("password_file", "key_file", "token_file") if getattr(chosen, name)]
-    if len(secrets) > 1:
-        fail(f"one way to log in is enough: {' and '.join('--' + name.replace('_', '-') for name in secrets)}", 2)
-    if chosen.password_file and not chosen.user:
-        fail("--password-file needs --user", 2)
-    return Target(
-        endpoint,
-        tenant=chosen.tenant,
-        user=chosen.user,
-        password=_password(chosen),
-        key=_secret("--key-file", chosen.key_file),
-        token=_secret("--token-file", chosen.token_file),
-        tls=_tls(chosen),
-    )
+    return endpoint
+
+
+def _directory(flags: TargetFlags) -> str:
+    """The data directory; its configuration is read only if it can say another."""
+    path = flags.data_dir or (None if flags.config else os.environ.get("PENSTOCK_DATA_DIR"))
+    if path is None:
+        from penstock.cli.flags import of_directory  # here, because it loads the broker's settings
+
+        return of_directory(flags.config, None, must_exist=False).data_dir
+    return os.path.abspath(os.path.expanduser(path))
+
+
+def _door(directory: str) -> Endpoint:
+    """A port of the broker that runs there, at which all doors are. Ends the command if none runs."""
+    from penstock.cli.admin_socket import at_directory
+    from penstock.clients.http import ApiError
+    from penstock.connection.admin import Admin
+
+    try:
+        with at_directory(directory) as client:
+            doors = [door for door in Admin(client).doors() if door.transport == "tcp"]
+    except ApiError:
+        fail(
+            f"no broker runs in {directory}: start it with `penstock serve --data-dir {directory}`, or name another "
+            "with --server"
+        )
+    if not doors:
+        fail(f"the broker in {directory} has no TCP door open")
+    best = min(doors, key=lambda door: (door.pinned, door.tls == "required", door.name != "flymq"))
+    endpoint = _endpoint(best.address)
+    return Endpoint(_LOOPBACK.get(endpoint.host, endpoint.host), endpoint.port)
+
+
+_LOOPBACK: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def _chosen(flags: TargetFlags) -> Context:
     """Each field by itself: the flag, or the environment's, or the context's. A server or a login that is named
     is not mixed with those of the context in use: another broker must not be shown this one's secrets."""
-    environment = {name: os.environ.get(f"PENSTOCK_{name.upper()}") or None for name in _FROM_ENVIRONMENT}
-    given: dict[str, Any] = {name: getattr(flags, name) or environment[name] for name in _FROM_ENVIRONMENT}
-    given["tls"] = flags.tls or os.environ.get("PENSTOCK_TLS", "") not in ("", "0")
+    given = _given(flags)
     named = flags.context or os.environ.get("PENSTOCK_CONTEXT")
     if named is None and given["server"] is not None:
         return Context(**given)
@@ -141,6 +223,15 @@ def _chosen(flags: TargetFlags) -> Context:
     return msgspec.structs.replace(context, **{field: value for field, value in given.items() if value})
 
 
+def _given(flags: TargetFlags) -> dict[str, Any]:
+    environment = {name: os.environ.get(f"PENSTOCK_{name.upper()}") or None for name in _FROM_ENVIRONMENT}
+    given: dict[str, Any] = {name: getattr(flags, name) or environment[name] for name in _FROM_ENVIRONMENT}
+    given["tls"] = flags.tls or os.environ.get("PENSTOCK_TLS", "") not in ("", "0")
+    return given
+
+
+_NETWORK: Final = ("PENSTOCK_SERVER", "PENSTOCK_CONTEXT")
+_DIRECTORY: Final = ("PENSTOCK_DATA_DIR", "PENSTOCK_CONFIG")
 _LOGIN: Final = ("user", "password_file", "key_file", "token_file")
 _FROM_ENVIRONMENT: Final = ("server", *_LOGIN, "tls_ca")
 
@@ -156,14 +247,6 @@ def _secret(flag: str, path: str | None) -> str | None:
     if not secret:
         fail(f"{flag} {path}: its first line is empty")
     return secret
-
-
-def _password(chosen: Context) -> str | None:
-    if chosen.user is None or chosen.password_file is not None:
-        return _secret("--password-file", chosen.password_file)
-    if chosen.key_file or chosen.token_file:
-        return None
-    return str(typer.prompt(f"Password of {chosen.user}", hide_input=True, err=True))
 
 
 def _tls(chosen: Context) -> ssl.SSLContext | None:

@@ -10,6 +10,7 @@ import typer
 from penstock.cli import admin_request
 from penstock.cli.administered import WAYS, Administered, with_administered
 from penstock.cli.output import Output, OutputOption, show_views
+from penstock.cli.questions import Yes, confirm
 
 if TYPE_CHECKING:
     from penstock.admin.tenants import TenantView
@@ -64,14 +65,13 @@ def create(
 def delete(
     broker: Administered,
     name: Name,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Delete a tenant with all that belongs to it: topics, audit log, groups, schemas, users, roles, lists and keys."""
     from penstock.admin.tenants import TenantView
 
     found = admin_request.call(broker, "GET", _path(name), TenantView)
-    if not yes:
-        typer.confirm(f"Delete tenant {name} with {found.topics} topic(s), users and keys, for good?", abort=True)
+    confirm(f"Delete tenant {name} with {found.topics} topic(s), users and keys, for good?", yes)
     deleted = admin_request.call(broker, "DELETE", _path(name), TenantView)
     typer.echo(f"deleted tenant {name} with {deleted.topics} topic(s)")
 

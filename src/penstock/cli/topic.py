@@ -9,10 +9,10 @@ import typer
 
 from penstock.cli import admin_request, quantity
 from penstock.cli.administered import WAYS, Administered, with_administered
-from penstock.cli.confirmation import Yes, confirm
 from penstock.cli.connected import Namespace, Tenant, administering
 from penstock.cli.failure import fail
 from penstock.cli.output import Output, OutputOption, show_fields, show_json, show_rows
+from penstock.cli.questions import Yes, confirm
 from penstock.cli.tables import printable
 from penstock.cli.target import Target, with_target
 

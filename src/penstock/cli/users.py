@@ -12,6 +12,7 @@ from penstock.cli import admin_request
 from penstock.cli.administered import WAYS, Administered, with_administered
 from penstock.cli.failure import fail
 from penstock.cli.output import Output, OutputOption, show_views
+from penstock.cli.questions import ask_secret
 from penstock.cli.tables import utc
 
 if TYPE_CHECKING:
@@ -145,4 +146,7 @@ def _password(from_stdin: bool, generate: bool) -> tuple[str, bool]:
         return sys.stdin.readline().rstrip("\r\n"), False
     if generate or not sys.stdin.isatty():
         return secrets.token_urlsafe(GENERATED_BYTES), True
-    return str(typer.prompt("Password", hide_input=True, confirmation_prompt=True)), False
+    typed = ask_secret("Password", "use --password-stdin or --generate")
+    if ask_secret("The same again", "") != typed:
+        fail("these were two different passwords; nothing was changed")
+    return typed, False

@@ -21,6 +21,8 @@ class Door(msgspec.Struct, frozen=True):
     address: str
     transport: str
     tls: str
+    pinned: bool = False
+    """No other door answers at this address."""
     fingerprint: str = ""
 
 

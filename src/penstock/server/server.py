@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from penstock.admin.backups import remove_leftovers
 from penstock.admin.environment import DoorView, Environment
-from penstock.admin.socket import SOCKET, AdminSocket
+from penstock.admin.socket import AdminSocket
+from penstock.admin.socket_path import SOCKET
 from penstock.broker.broker import Broker
 from penstock.broker.errors import StateUnreadable
 from penstock.broker.runtime.clock import wall_clock

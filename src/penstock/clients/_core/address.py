@@ -1,4 +1,4 @@
-"""Addresses of servers, as users write them: host, host:port or [host]:port."""
+"""Addresses of servers, as users write them: host, host:port or [host]:port. A Unix socket is a host that is a path."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ class Address(NamedTuple):
     port: int
 
     def __str__(self) -> str:
+        if self.is_path:
+            return self.host
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_path(self) -> bool:
+        """Whether it is a Unix socket."""
+        return self.host.startswith("/")
 
     @property
     def loopback(self) -> bool:

@@ -314,9 +314,15 @@ class AsyncDriver(Channel[AsyncConnection]):
 
     async def _open(self, address: Address) -> AsyncConnection:
         loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(
-            lambda: AsyncConnection(address, self.binding.in_flight()), address.host, address.port, ssl=self.options.tls
-        )
+        host, port = address
+
+        def made() -> AsyncConnection:
+            return AsyncConnection(address, self.binding.in_flight())
+
+        if address.is_path:
+            _, connection = await loop.create_unix_connection(made, host)
+        else:
+            _, connection = await loop.create_connection(made, host, port, ssl=self.options.tls)
         try:
             await self.run(self.binding.login(connection))
             if connection.lost is not None:

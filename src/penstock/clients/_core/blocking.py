@@ -35,8 +35,9 @@ class BlockingConnection(Connection):
         self, sock: socket.socket, address: Address, requests: InFlightRequests[Any], busy_poll: float = 0.0
     ) -> None:
         super().__init__(address, requests)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if not address.is_path:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         sock.setblocking(False)
         requests.heard = time.monotonic()
         self._socket = sock
@@ -226,7 +227,7 @@ class BlockingDriver(Channel[BlockingConnection]):
 
     def _open(self, address: Address) -> BlockingConnection:
         options = self.options
-        sock = socket.create_connection(address, options.timeout)
+        sock = _connected(address, options.timeout)
         try:
             if options.tls is not None:
                 sock = options.tls.wrap_socket(sock, server_hostname=address.host)
@@ -242,6 +243,19 @@ class BlockingDriver(Channel[BlockingConnection]):
             connection.fail(ConnectionAbortedError("the login failed"))
             raise
         return connection
+
+
+def _connected(address: Address, timeout: float) -> socket.socket:
+    if not address.is_path:
+        return socket.create_connection(address, timeout)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(timeout)
+        sock.connect(address.host)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 class BlockingClient(Closing):

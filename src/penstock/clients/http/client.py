@@ -29,12 +29,14 @@ def _parts(
     address = Address(host, port)
     options = ConnectOptions(Addresses([address]), tls, timeout, retry or RetryPolicy())
     scope = {name: value for name, value in (("tenant", tenant), ("namespace", namespace)) if value is not None}
-    return HttpBinding(str(address), authorization, timeout, urlencode(scope)), options
+    name = "localhost" if address.is_path else str(address)
+    return HttpBinding(name, authorization, timeout, urlencode(scope)), options
 
 
 class Client(BlockingClient):
-    """A client for one thread at a time: `call` takes what `requests` makes. `authorization` is the value of that
-    header. `tenant` and `namespace` are those of every request; None leaves them to the server."""
+    """A client for one thread at a time: `call` takes what `requests` makes. `host` may be the path of a broker's admin
+    socket. `authorization` is the value of that header. `tenant` and `namespace` are those of every request; None
+    leaves them to the server."""
 
     def __init__(
         self,
