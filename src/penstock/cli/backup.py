@@ -22,7 +22,7 @@ from penstock.cli import admin_request, flags
 from penstock.cli.administered import WAYS, Administered, with_administered
 from penstock.cli.failure import fail
 from penstock.cli.output import Output, OutputOption, show_fields
-from penstock.cli.progress import progress
+from penstock.cli.progress import progress, progress_to
 from penstock.cli.target import Target
 
 if TYPE_CHECKING:
@@ -203,7 +203,8 @@ def verify(backup: Directory, output: OutputOption = Output.TABLE) -> None:
             _compare(file, _sealed(data, file.path, advance))
     for directory in (segment.DIRECTORY, snapshots.DIRECTORY):
         os.makedirs(os.path.join(data, directory), 0o700, exist_ok=True)
-    report = verify_log(OsFiles(data))
+    with progress_to("verifying files") as show:
+        report = verify_log(OsFiles(data), show)
     if report.damage:
         first = report.damage[0]
         fail(f"{first.path} at byte {first.position}: {first.reason}")

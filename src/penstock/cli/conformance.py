@@ -15,6 +15,7 @@ import msgspec
 import typer
 
 from penstock.cli.failure import fail
+from penstock.cli.progress import progress, progress_to
 from penstock.cli.tables import aligned, print_aligned
 from penstock.transport.endpoint import Endpoint, parse_endpoint
 
@@ -91,7 +92,12 @@ def conformance(
             played = _played(against, protocol, known, tls_ca, timeout, remove_at)
             results = played.results
         else:
-            results = [each for name in ([protocol] if protocol else PROTOCOLS) for each in check_protocol(name)]
+            chosen = [protocol] if protocol else PROTOCOLS
+            with progress("checking", len(chosen)) as advance:
+                results = []
+                for name in chosen:
+                    results += check_protocol(name)
+                    advance(1)
     except BadVectors as error:
         fail(error)
     _print_results(results, played, every=every, as_json=as_json)
@@ -122,7 +128,8 @@ def _played(
         tls = _tls(tls_ca)
     remove = through_flymq(other.host, other.port, tls, known, timeout) if other else nowhere
     try:
-        return asyncio.run(_until_signalled(play_protocol(protocol, connect, known, timeout, remove)))
+        with progress_to("playing") as show:
+            return asyncio.run(_until_signalled(play_protocol(protocol, connect, known, timeout, remove, show)))
     except asyncio.CancelledError:  # asked a second time, while it removed things
         raise typer.Exit(130) from None
     except Unreachable as error:

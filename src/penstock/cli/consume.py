@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
 from penstock.cli import moment, record_format
+from penstock.cli.colours import coloured
 from penstock.cli.connected import connected
 from penstock.cli.failure import fail
 from penstock.cli.output import Output, OutputOption
+from penstock.cli.progress import progress_to
 from penstock.cli.target import Target, with_target
 
 if TYPE_CHECKING:
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
 
 POLL_RECORDS: Final = 1000  # of each partition
 FOLLOW_SECONDS: Final = 1.0
+COLUMNS: Final = "partition\toffset\ttime\tkey\tvalue\theaders"
 
 Beginning = Annotated[str | None, typer.Option("--from", metavar="PLACE", help=f"Where to begin: {moment.HELP}.")]
 End = Annotated[str | None, typer.Option("--to", metavar="PLACE", help="Where to end, before it: the same, or latest.")]
@@ -93,7 +98,7 @@ def consume(
     printer = record_format.json_line if output is not Output.TABLE else None
     lines = _Lines(printer or record_format.formatted(form or record_format.TABLE, raw=raw), output is Output.JSON)
     if form is None and output is Output.TABLE and sys.stdout.isatty():
-        typer.secho("partition\toffset\ttime\tkey\tvalue\theaders", bold=True)
+        typer.echo(typer.style(COLUMNS, bold=True) if coloured() else COLUMNS)
     with connected(target, patient=follow) as connection:
         _Reading(connection, choice, lines).run()
         lines.finish()
@@ -137,7 +142,7 @@ class _Reading:
         self._choice = choice
         self._lines = lines
         self._connection = connection
-        self._shown = 0
+        self._shown = self._read = 0
         found = connection.admin.topics.get(choice.topic)
         self._bounds = {
             each.partition: (each.start, each.end)
@@ -171,15 +176,29 @@ class _Reading:
                 for number, (start, end) in self._bounds.items():
                     consumer.seek(max(start, end - choice.last), number)
                 self._show_last(consumer, choice.last)
-            while not self._is_over(consumer):
-                records = consumer.poll(self._wanted(), FOLLOW_SECONDS)
-                if not records and not choice.follow:
-                    break
-                self._show(consumer, records)
+            with self._progress() as show:
+                while not self._is_over(consumer):
+                    records = consumer.poll(self._wanted(), FOLLOW_SECONDS)
+                    if not records and not choice.follow:
+                        break
+                    self._show(consumer, records)
+                    self._read += len(records)
+                    if show is not None:
+                        left = sum(max(0, self._stops.get(n, at) - at) for n, at in consumer.positions.items())
+                        show(self._read, self._read + left)
             if self._over_read and choice.group is not None:
                 for number, offset in self._over_read.items():
                     consumer.seek(offset, number)
                 consumer.commit()
+
+    @contextlib.contextmanager
+    def _progress(self) -> Iterator[Callable[[int, int], None] | None]:
+        """A bar, unless the records themselves are at the terminal, or there is no end."""
+        if self._choice.follow or sys.stdout.isatty():
+            yield None
+            return
+        with progress_to("consuming") as show:
+            yield show
 
     def _show_last(self, consumer: Consumer, count: int) -> None:
         """The last ones of all partitions together, which are at most so many of each."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import time
 from collections.abc import Iterator
 
@@ -12,6 +11,7 @@ import typer
 
 from penstock.cli import flags
 from penstock.cli.failure import fail
+from penstock.cli.progress import progress_to
 from penstock.cli.questions import Yes, confirm
 from penstock.config.settings import Settings
 from penstock.log.errors import LogError
@@ -33,7 +33,7 @@ def verify(settings: Settings) -> None:
     """
     root = settings.data_dir
     with stopped(root):
-        report = verify_log(OsFiles(root), _progress if sys.stderr.isatty() else None)
+        report = _verified(OsFiles(root))
     _print_report(root, report)
     if report.damage:
         fail("the log is damaged. Restore the files from a copy, or see what `penstock log repair` would do")
@@ -50,7 +50,7 @@ def repair(settings: Settings, yes: Yes = False) -> None:
     keep = time.strftime("removed-%Y%m%d-%H%M%S", time.gmtime())
     with stopped(root):
         files = OsFiles(root)
-        report = verify_log(files)
+        report = _verified(files)
         _print_report(root, report)
         if not report.damage:
             typer.echo("There is nothing to repair.")
@@ -62,7 +62,7 @@ def repair(settings: Settings, yes: Yes = False) -> None:
         typer.echo(f"Every file that is changed or removed is first copied to {os.path.join(root, keep)}.")
         confirm("Go on?", yes)
         repair_log(files, keep)
-        after = verify_log(files)
+        after = _verified(files)
     typer.echo("")
     typer.echo(f"Done: {after.groups} commit groups with {after.records} records are left. Copies: {keep}")
     if after.damage:
@@ -86,8 +86,9 @@ def stopped(root: str) -> Iterator[None]:
         fail(f"{error.filename or root}: {error.strerror}")
 
 
-def _progress(done: int, total: int) -> None:
-    typer.echo(f"{done} of {total} files", err=True)
+def _verified(files: OsFiles) -> Report:
+    with progress_to("verifying files") as show:
+        return verify_log(files, show)
 
 
 def _print_report(root: str, report: Report) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import enum
+import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -14,6 +14,7 @@ from penstock.cli import quantity
 from penstock.cli.connected import connected
 from penstock.cli.explanation import similar_topic
 from penstock.cli.failure import fail
+from penstock.cli.progress import progress
 from penstock.cli.record_json import Given, parse_line
 from penstock.cli.target import Target, with_target
 
@@ -134,24 +135,32 @@ def _batches(values: Sequence[str] | None, file: str | None, form: Format) -> It
 
 def _pieces(file: str | None, form: Format) -> Iterator[list[bytes]]:
     try:
-        with open(file, "rb") if file else contextlib.nullcontext(sys.stdin.buffer) as stream:
-            if form is Format.RAW:
-                yield [stream.read(MAX_LINE)]
-            else:
-                yield from _lines(stream)
+        if file is None:
+            yield from _split(sys.stdin.buffer, form, lambda _: None)
+            return
+        with open(file, "rb") as stream, progress("producing", os.fstat(stream.fileno()).st_size) as advance:
+            yield from _split(stream, form, advance)
     except OSError as error:
         if file is None:
             raise
         fail(f"--file {file}: {error.strerror}")
 
 
-def _lines(stream: IO[bytes]) -> Iterator[list[bytes]]:
+def _split(stream: IO[bytes], form: Format, advance: Callable[[float], None]) -> Iterator[list[bytes]]:
+    if form is Format.RAW:
+        yield [stream.read(MAX_LINE)]
+    else:
+        yield from _lines(stream, advance)
+
+
+def _lines(stream: IO[bytes], advance: Callable[[float], None]) -> Iterator[list[bytes]]:
     """The lines that are there, together: one that comes slowly does not wait for the next."""
     rest = b""
     while data := stream.read1(CHUNK):  # type: ignore[attr-defined]
         *lines, rest = (rest + data).split(b"\n")
         if lines:
             yield [line.removesuffix(b"\r") for line in lines]
+        advance(len(data))
         if len(rest) > MAX_LINE:
             fail(f"a line is longer than {MAX_LINE >> 20} MiB")
     if rest:

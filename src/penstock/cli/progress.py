@@ -5,17 +5,50 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.cli.colours import coloured
+
+if TYPE_CHECKING:  # takes a while to load: only where a bar is shown
+    from rich.progress import Progress, TaskID
 
 
 @contextlib.contextmanager
-def progress(what: str, total: float) -> Iterator[Callable[[float], None]]:
-    """A bar that is moved on by so much with each call."""
+def progress(what: str, total: float | None) -> Iterator[Callable[[float], None]]:
+    """A bar that is moved on by so much with each call; without a `total` it says that something goes on."""
+    with _bar(what, total) as task:
+        yield (lambda _: None) if task is None else task.advance
+
+
+@contextlib.contextmanager
+def progress_to(what: str) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar that is set to so much of so much with each call. None where nobody sees it."""
+    with _bar(what, None) as task:
+        yield None if task is None else task.set
+
+
+class _Task(NamedTuple):
+    bar: Progress
+    id: TaskID
+
+    def advance(self, more: float) -> None:
+        self.bar.advance(self.id, more)
+
+    def set(self, done: int, total: int) -> None:
+        self.bar.update(self.id, completed=done, total=total)
+
+
+@contextlib.contextmanager
+def _bar(what: str, total: float | None) -> Iterator[_Task | None]:
+    """A bar on standard error, if that is a terminal."""
     if not sys.stderr.isatty():
-        yield lambda _: None
+        yield None
         return
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda more: bar.advance(task, more)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    console = Console(stderr=True, color_system="auto" if coloured(sys.stderr) else None)
+    # What is printed goes above the bar where both are at the terminal, and stays what it is elsewhere.
+    with Progress(*columns, console=console, transient=True, redirect_stdout=sys.stdout.isatty()) as bar:
+        yield _Task(bar, bar.add_task(what, total=total))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import shlex
-import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -21,6 +20,7 @@ from penstock.cli import flags
 from penstock.cli.admin_request import path
 from penstock.cli.failure import fail
 from penstock.cli.log import stopped
+from penstock.cli.progress import progress_to
 from penstock.cli.questions import Yes, confirm
 from penstock.cli.tables import print_fields, print_table
 from penstock.config.settings import Settings
@@ -138,7 +138,7 @@ def verify(
         topics = directory.topics() if topic is None else [directory.topic(tenant, namespace, topic)]
         differing = 0
         for found in topics:
-            with _bar(_shown(found)) as progress:
+            with progress_to(_shown(found)) as progress:
                 outcome = _verified(directory, found, progress)
             if outcome.version is not None or topic is not None or not outcome.sound:
                 _print_outcome(found, outcome)
@@ -175,7 +175,7 @@ def repair(
         topics = directory.topics() if topic is None else [directory.topic(tenant, namespace, topic)]
         damaged = []
         for found in topics:
-            with _bar(_shown(found)) as progress:
+            with progress_to(_shown(found)) as progress:
                 outcome = _verified(directory, found, progress)
             if not outcome.sound or (checksums and outcome.unchecked):
                 _print_outcome(found, outcome)
@@ -194,7 +194,7 @@ def _repaired(settings: Settings, directory: Directory, topic: Topic, *, checksu
     """Whether the table is sound now."""
     from penstock.log.errors import LogError
 
-    with _bar(_shown(topic)) as progress:
+    with progress_to(_shown(topic)) as progress:
         status = _repaired_by_broker(settings, topic, progress, checksums=checksums)
         if status is not None:
             report, error = status.report, status.error
@@ -344,21 +344,6 @@ def _reading() -> Iterator[None]:
 
 
 # -- telling
-
-
-@contextlib.contextmanager
-def _bar(name: str) -> Iterator[Progress | None]:
-    """A progress bar, if anybody sees it."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(name, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 def _shown(topic: Topic) -> str:

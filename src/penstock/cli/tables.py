@@ -9,14 +9,27 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import typer
+
+from penstock.cli.colours import coloured
 
 if TYPE_CHECKING:  # takes a while to load: only when a table is shown
     from rich.table import Table
 
 PIPE_WIDTH: Final = 120  # characters of an aligned table where no terminal has a width
+STATES: Final = ("state", "health")  # columns and fields whose cells have the colours of `STATE_COLOURS`
+STATE_COLOURS: Final = {
+    "ok": "green",
+    "active": "green",
+    "enabled": "green",
+    "note": "yellow",
+    "wrong": "bold red",
+    "revoked": "red",
+    "expired": "red",
+    "disabled": "red",
+}
 
 
 def print_table(
@@ -67,11 +80,14 @@ def aligned(
 
     table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), header_style="bold")
     table.pad_edge, table.show_header = False, header
-    for name in columns:
+    names = list(columns)
+    for name in names:
         number = name in numbers
         table.add_column(name, justify="right" if number else "left", no_wrap=number, overflow="fold")
     for row in rows:
-        table.add_row(*map(Text, row))  # not as markup
+        pairs = zip(names, row, strict=True)
+        cells = [Text(cell, STATE_COLOURS.get(cell, "") if name in STATES else "") for name, cell in pairs]
+        table.add_row(*cells)  # not as markup
     return table
 
 
@@ -80,7 +96,9 @@ def print_aligned(table: Table, *, wrap: bool = True) -> None:
     from rich.console import Console
 
     terminal = sys.stdout.isatty()
-    console = Console(highlight=False, force_terminal=terminal, width=None if terminal else PIPE_WIDTH)
+    system: Literal["auto"] | None = "auto" if coloured() else None
+    width = None if terminal else PIPE_WIDTH
+    console = Console(highlight=False, force_terminal=terminal, color_system=system, width=width)
     if not wrap:
         console.width = max(1, table.__rich_measure__(console, console.options.update(max_width=1 << 20)).maximum)
     with console.capture() as capture:

@@ -33,19 +33,23 @@ class Played(NamedTuple):
 
 async def play_protocol(
     protocol: str, connect: Connect, given: Mapping[str, str], seconds: float = TIMEOUT,
-    remove: RemoveTopics = cleanup.nowhere,
+    remove: RemoveTopics = cleanup.nowhere, progress: Callable[[int, int], None] | None = None,
 ) -> Played:  # fmt: skip
     """All conversations of a protocol, each on a connection of its own. `given`: variables such as user and token.
-    `remove` deletes topics if the protocol cannot. A run that is cancelled removes what it made all the same. Raises
-    Unreachable if there was never a server."""
+    `remove` deletes topics if the protocol cannot. A run that is cancelled removes what it made all the same.
+    `progress` is told how many of how many are done. Raises Unreachable if there was never a server."""
     names, leftovers = cleanup.RunNames(), cleanup.Leftovers()
     results: list[Result] = []
     interrupted, unreachable = False, ""
     try:
-        for stem, session in sessions(protocol).items():
+        found = sessions(protocol)
+        total = sum(len(session.conversations) for session in found.values())
+        for stem, session in found.items():
             for each in session.conversations:
                 known = variables(given, names)
                 results.append(await play(protocol, stem, session, each, connect, given, seconds, known, leftovers))
+                if progress is not None:
+                    progress(len(results), total)
     except asyncio.CancelledError:
         interrupted = True
     except Unreachable as error:
