@@ -35,7 +35,7 @@ def send(broker: Administered, method: str, path: str, body: object = None) -> b
 
 def over_network(target: Target, method: str, path: str, body: bytes = b"") -> bytes:
     """The same of a broker by its address, with the target's login."""
-    from penstock.connection import PenstockError
+    from penstock.clients._core.errors import PenstockError
 
     try:
         return _exchange(target, method, path, body)
@@ -49,8 +49,8 @@ def try_send(broker: Administered, method: str, path: str) -> tuple[int, bytes] 
         from penstock.cli.administration import exchange_running
 
         return exchange_running(broker, method, path)
+    from penstock.clients._core.errors import PenstockError
     from penstock.clients.http.errors import ReplyError
-    from penstock.connection import PenstockError
 
     try:
         return 200, _exchange(broker, method, path, b"")

@@ -55,7 +55,7 @@ def connected(target: Target, *, patient: bool = False) -> Iterator[Connection]:
 @contextlib.contextmanager
 def administering(target: Target, tenant: str | None = None, namespace: str | None = None) -> Iterator[Admin]:
     """The administration API of the target, in a tenant and a namespace."""
-    from penstock.connection import PenstockError
+    from penstock.clients._core.errors import PenstockError
     from penstock.connection.admin import Admin
 
     try:

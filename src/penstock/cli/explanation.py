@@ -43,7 +43,7 @@ def explained(error: PenstockError, target: Target, admin: Admin | None = None) 
 
 def similar_topic(name: str, admin: Admin | None) -> str:
     """A hint: the topic that somebody may have meant, or the way to make one."""
-    from penstock.connection import PenstockError
+    from penstock.clients._core.errors import PenstockError
 
     known: list[str] = []
     if admin is not None:

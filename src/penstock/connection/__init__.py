@@ -18,18 +18,22 @@ Everything is in the tenant and namespace `default`, which is where protocols wi
 
 from __future__ import annotations
 
-from penstock.clients._core.errors import PenstockError
-from penstock.connection.admin import Admin, AsyncAdmin
-from penstock.connection.connection import AsyncConnection, Connection
-from penstock.connection.consumer import AsyncConsumer, Consumer
-from penstock.connection.errors import DoorClosed, TableUnreadable
-from penstock.connection.options import Tls, connection_options
-from penstock.connection.producing import AsyncProducer, Producer
-from penstock.connection.queue import AsyncMessage, AsyncQueue, DeadLetter, Message, Queue
-from penstock.connection.records import Record, Stored
-from penstock.connection.sql import Result
-from penstock.connection.transaction import AsyncTransaction, Transaction
-from penstock.retry import RetryPolicy
+import importlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from penstock.clients._core.errors import PenstockError
+    from penstock.connection.admin import Admin, AsyncAdmin
+    from penstock.connection.connecting import aconnect, connect
+    from penstock.connection.connection import AsyncConnection, Connection
+    from penstock.connection.consumer import AsyncConsumer, Consumer
+    from penstock.connection.errors import DoorClosed, TableUnreadable
+    from penstock.connection.producing import AsyncProducer, Producer
+    from penstock.connection.queue import AsyncMessage, AsyncQueue, DeadLetter, Message, Queue
+    from penstock.connection.records import Record, Stored
+    from penstock.connection.sql import Result
+    from penstock.connection.transaction import AsyncTransaction, Transaction
+    from penstock.retry import RetryPolicy
 
 __all__ = [
     "Admin",
@@ -58,46 +62,59 @@ __all__ = [
     "connect",
 ]
 
+_MODULES: Final = {
+    "penstock.clients._core.errors": ("PenstockError",),
+    "penstock.connection.admin": (
+        "Admin",
+        "AsyncAdmin",
+    ),
+    "penstock.connection.connecting": (
+        "aconnect",
+        "connect",
+    ),
+    "penstock.connection.connection": (
+        "AsyncConnection",
+        "Connection",
+    ),
+    "penstock.connection.consumer": (
+        "AsyncConsumer",
+        "Consumer",
+    ),
+    "penstock.connection.errors": (
+        "DoorClosed",
+        "TableUnreadable",
+    ),
+    "penstock.connection.producing": (
+        "AsyncProducer",
+        "Producer",
+    ),
+    "penstock.connection.queue": (
+        "AsyncMessage",
+        "AsyncQueue",
+        "DeadLetter",
+        "Message",
+        "Queue",
+    ),
+    "penstock.connection.records": (
+        "Record",
+        "Stored",
+    ),
+    "penstock.connection.sql": ("Result",),
+    "penstock.connection.transaction": (
+        "AsyncTransaction",
+        "Transaction",
+    ),
+    "penstock.retry": ("RetryPolicy",),
+}
+_HOME: Final = {name: module for module, names in _MODULES.items() for name in names}
 
-def connect(
-    address: str = "127.0.0.1:9092",
-    *,
-    user: str | None = None,
-    password: str | None = None,
-    key: str | None = None,
-    token: str | None = None,
-    tls: Tls = None,
-    timeout: float = 30.0,
-    retry: RetryPolicy | None = None,
-) -> Connection:
-    """A connection to a broker, which it raises if there is none, or if it does not let us in.
 
-    `address` is host:port of any of its TCP doors. `user` and `password`, an API `key` or a `token` say who we are.
-    `tls` is a context, the path of a file with trusted certificates, or True for those that the system trusts.
-    `timeout` is for how many seconds to wait for a connection and for a reply; `retry` says how often, and how long
-    apart, what can be sent again is: by default for most of a minute.
-
-    >>> with penstock.connect(address) as db:
-    ...     db.produce("greetings", "hello").offset
-    0
-    """
-    connection = Connection(connection_options(address, user, password, key, token, tls, timeout, retry))
-    connection.connect()
-    return connection
+def __getattr__(name: str) -> object:
+    """Imported when it is used: who only administers loads no door's client."""
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-async def aconnect(
-    address: str = "127.0.0.1:9092",
-    *,
-    user: str | None = None,
-    password: str | None = None,
-    key: str | None = None,
-    token: str | None = None,
-    tls: Tls = None,
-    timeout: float = 30.0,  # noqa: ASYNC109 - of each request
-    retry: RetryPolicy | None = None,
-) -> AsyncConnection:
-    """The same as `connect`, for asyncio."""
-    connection = AsyncConnection(connection_options(address, user, password, key, token, tls, timeout, retry))
-    await connection.connect()
-    return connection
+def __dir__() -> list[str]:
+    return [*globals(), *_HOME]

@@ -14,9 +14,9 @@ from penstock.connection.admin import Admin, AsyncAdmin
 from penstock.connection.consumer import AsyncConsumer, Consumer, Start
 from penstock.connection.errors import DoorClosed
 from penstock.connection.options import ConnectionOptions
-from penstock.connection.producing import AsyncProducer, Producer, Sender, stored, timed_request
+from penstock.connection.producing import AsyncProducer, Producer, Sender, chosen, stored, timed_request
 from penstock.connection.queue import AsyncDeadLetters, AsyncQueue, BlockingDeadLetters, Queue
-from penstock.connection.records import Headers, Stored, Text, chosen, optional_bytes, to_bytes
+from penstock.connection.records import Headers, Stored, Text, optional_bytes, to_bytes
 from penstock.connection.sql import Result, statement
 from penstock.connection.table import read_table
 from penstock.connection.transaction import AsyncTransaction, Transaction

@@ -23,13 +23,21 @@ from penstock.connection.records import (
     Headers,
     Stored,
     Text,
-    chosen,
     header_pairs,
     milliseconds,
     optional_bytes,
     to_bytes,
 )
 from penstock.wire.flymq import messages as m
+
+
+def chosen(partition: int | None) -> int:
+    """A partition as FlyMQ names it."""
+    if partition is None:
+        return requests.ANY
+    if partition < 0:
+        raise ValueError(f"there can be no partition {partition}")
+    return partition
 
 
 def stored(metadata: m.RecordMetadata) -> Stored:

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeAlias
 
-from penstock.clients.flymq.requests import ANY
-
 Text: TypeAlias = bytes | str
 """Bytes, or a text that becomes bytes in UTF-8."""
 
@@ -62,15 +60,6 @@ def header_pairs(headers: Headers | None) -> tuple[tuple[str, bytes], ...]:
         return ()
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     return tuple([(name, to_bytes(value)) for name, value in pairs])
-
-
-def chosen(partition: int | None) -> int:
-    """A partition as FlyMQ names it."""
-    if partition is None:
-        return ANY
-    if partition < 0:
-        raise ValueError(f"there can be no partition {partition}")
-    return partition
 
 
 def milliseconds(seconds: float, what: str) -> int:

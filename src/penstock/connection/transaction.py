@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from penstock.clients import flymq
-from penstock.connection.records import Text, chosen, optional_bytes, to_bytes
+from penstock.connection.producing import chosen
+from penstock.connection.records import Text, optional_bytes, to_bytes
 
 
 class Transaction(flymq.Transaction):
