@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Iterator
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 from scripts.reference.markdown import table
 from typer.main import get_command
@@ -32,16 +32,17 @@ Every command of `penstock`, with its options. `make reference` makes this page 
 `penstock --install-completion` sets up completion for your shell, `--show-completion` prints it, and `--version` prints
 the version.
 """
+DIRECTORY: Final = ("config", "data_dir")
 SHARED: Final = {
     "Connection options": (
-        TargetFlags._fields,
-        """Commands that talk to a broker over the network have these. A flag beats its environment variable, and that
-beats the context in use (`penstock context use`).""",
+        tuple(name for name in TargetFlags._fields if name not in DIRECTORY),
+        """Commands that talk to a broker have these. A flag beats its environment variable, and that beats the
+context in use (`penstock context use`): [which broker](../cli.md#which-broker).""",
     ),
     "Directory options": (
-        ("config", "data_dir"),
-        """Commands that can work on a data directory have these. They need no login: whoever may open the directory
-is the administrator.""",
+        DIRECTORY,
+        """The broker of a data directory on this machine, instead of `--server`. Administration needs no login there:
+whoever may open the directory is the administrator.""",
     ),
 }
 NOT_SHARED: Final = ("serve", "up")  # their flags are all their own
@@ -66,11 +67,11 @@ def _metavar(parameter: Any) -> str:
         return ""
     if parameter.metavar:
         return str(parameter.metavar)
-    annotation = parameter.type_descriptor.annotation
-    annotation = next(iter(get_args(annotation)), annotation)
-    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
-        return "|".join(str(each.value) for each in annotation)
-    return {int: "N", float: "NUMBER"}.get(annotation, "TEXT")
+    choices = getattr(parameter.type, "choices", None)
+    if choices:
+        return "|".join(str(each.value if isinstance(each, enum.Enum) else each) for each in choices)
+    kind = parameter.type.name.lower()
+    return "N" if "int" in kind else "NUMBER" if "float" in kind else "TEXT"
 
 
 def _argument(parameter: Any) -> str:

@@ -66,8 +66,8 @@ def test_shell_completion_knows_the_commands() -> None:
 
 HEAVY = (
     "click", "deltalake", "duckdb", "numpy", "pandas", "penstock.broker.broker",
-    "penstock.clients.blipmq", "penstock.clients.felix", "penstock.clients.flymq", "penstock.config.settings", "pyarrow",
-    "pydantic", "pyspark", "rich", "sqlglot",
+    "penstock.clients.blipmq", "penstock.clients.felix", "penstock.clients.flymq", "penstock.config.settings",
+    "pyarrow", "pydantic", "pyspark", "rich", "sqlglot",
 )  # fmt: skip
 
 
