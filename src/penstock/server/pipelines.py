@@ -44,7 +44,7 @@ def _view(project: Project, ends: Ends) -> PipelineView:
 
         return {TopicPartition(*place): end for place, end in ends(topics).items() if place[0] in topics}
 
-    flows = Watch(project.checkpoints, project.local, known).look()
+    flows = Watch(project.checkpoints, known).look()
     phase = "" if state is None else state.phase
     if state is not None and not running and state.ended is None:
         phase = "killed"
