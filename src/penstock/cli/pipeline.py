@@ -13,10 +13,10 @@ from typing import Annotated, BinaryIO, TextIO
 
 import typer
 
-from penstock.cli.confirmation import Yes, confirm
 from penstock.cli.failure import fail
 from penstock.cli.output import Output, OutputOption, show_json
 from penstock.cli.pipeline_view import Lines, clock, progress_table, status_document
+from penstock.cli.questions import Yes, confirm
 from penstock.cli.tables import print_aligned, printable
 from penstock.retry import RestartBackoff
 from penstock.spark.pipelines.declarative import Refresh
