@@ -1,6 +1,6 @@
 """Penstock for PySpark: `format("penstock")`, and what makes it pleasant.
 
-    from penstock.spark import decode, register, session, table
+    from penstock.spark import decode, register, session, start, table
 
 Everything is loaded when it is first used: Spark imports this package in every worker.
 """
@@ -12,13 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock.spark.decoding.frames import decode
-    from penstock.spark.sessions import register, session
+    from penstock.spark.patient_start import start
+    from penstock.spark.sessions import SessionUnusable, register, session
     from penstock.spark.topic_table import table
 
-__all__ = ["decode", "register", "session", "table"]
+__all__ = ["SessionUnusable", "decode", "register", "session", "start", "table"]
 
 # None of the modules has the name of one of these: importing it would put the module in the function's place.
-_MODULE = {"decode": "decoding.frames", "register": "sessions", "session": "sessions", "table": "topic_table"}
+_MODULE = {
+    "SessionUnusable": "sessions",
+    "decode": "decoding.frames",
+    "register": "sessions",
+    "session": "sessions",
+    "start": "patient_start",
+    "table": "topic_table",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -21,6 +21,7 @@ from penstock.log.engine import Bounds
 from penstock.spark.columns import LOG_APPEND_TIME, SchemaRefused, check_schema, full_schema
 from penstock.spark.options import PATIENCE_OF_BATCHES, Given, OptionRefused, nested
 from penstock.spark.outage_budget import OutageBudget
+from penstock.spark.sessions import check_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -52,6 +53,7 @@ def table(spark: SparkSession, topic: str, *, columns: Sequence[str] | None = No
     `failOnDataLoss`, `retryTimeout`."""
     from penstock.flight.connect import connect
 
+    check_workers(spark)
     given = Given({name if "." in name else name.replace("_", "."): value for name, value in options.items()})
     connection, schema = _checked(given), _schema(given, columns)
     retries = given.retries(PATIENCE_OF_BATCHES)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from penstock.spark.patient_start import patiently
 from penstock.spark.pipelines.declarative import RunFailed
 from penstock.spark.pipelines.project import Project, ProjectError
 from penstock.spark.pipelines.supervision import Flow, Supervisor
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 LOOK_SECONDS = 0.5
-BEGIN_SECONDS = 60.0
-ATTEMPTS = 3
-TOO_SLOW = "Python worker failed to connect back"
 START = "start"
 STARTS = ("start", "toTable")  # of a writer: what starts a query
 
@@ -71,19 +69,14 @@ def run(
         raise RunFailed("; ".join(f"{flow.name}: {flow.error}" for flow in supervisor.quarantined))
 
 
-def _has_begun(query: StreamingQuery) -> bool:
-    return query.lastProgress is not None or query.status["message"].startswith("Waiting")
-
-
 Restarts = dict[str, Callable[[], "StreamingQuery"]]
 """How to start a query once more, by the id of its run."""
 
 
 @contextlib.contextmanager
 def _one_after_another(stopped: threading.Event) -> Iterator[Restarts]:
-    """A query begins by starting Python processes, and Spark gives each of them ten seconds to come up. So that many
-    queries on a busy machine do not fail there, the next one begins when the one before has done a batch or has nothing
-    to do; and one that failed there all the same is started again."""
+    """Queries on a busy machine begin one after the other: the next one when the one before has done a batch or has
+    nothing to do."""
     restarts: Restarts = {}
     kept = [(kind, name, getattr(kind, name)) for kind in _writers() for name in STARTS]
     for kind, name, start in kept:
@@ -99,24 +92,9 @@ def _patient(
     start: Callable[..., StreamingQuery], stopped: threading.Event, restarts: Restarts
 ) -> Callable[..., StreamingQuery]:
     def start_and_wait(*args: Any, **options: Any) -> StreamingQuery:
-        query = wait_for_begin(*args, **options)
-        restarts[str(query.runId)] = partial(start, *args, **options)  # a writer starts as often as one likes
-        return query
-
-    def wait_for_begin(*args: Any, **options: Any) -> StreamingQuery:
-        for attempt in range(ATTEMPTS):
-            try:
-                query = start(*args, **options)
-            except Exception as error:  # a Spark Connect server starts some of the processes before it answers
-                if TOO_SLOW not in str(error) or attempt == ATTEMPTS - 1:
-                    raise
-                continue
-            deadline = time.monotonic() + BEGIN_SECONDS
-            while query.isActive and not _has_begun(query) and time.monotonic() < deadline:
-                if stopped.wait(LOOK_SECONDS / 5):
-                    return query
-            if query.isActive or TOO_SLOW not in str(query.exception()):
-                break
+        again = partial(start, *args, **options)  # a writer starts as often as one likes
+        query = patiently(again, stopped)
+        restarts[str(query.runId)] = again
         return query
 
     return start_and_wait

@@ -10,10 +10,11 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
+
+from penstock.spark.sessions import with_retries, worker_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,16 +23,7 @@ if TYPE_CHECKING:
 
 CONNECT_PLUGIN = "org.apache.spark.sql.connect.SparkConnectPlugin"
 CONNECT_SERVICE = "org.apache.spark.sql.connect.service.SparkConnectService$"
-TASK_ATTEMPTS = 4  # Spark's default on clusters
-_LOCAL = re.compile(r"local(?:\[(\d+|\*)\])?")
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-
-
-def with_retries(master: str) -> str:
-    """A local master that runs a task again if its Python worker was killed, as a cluster does: by itself it fails the
-    whole query then."""
-    threads = _LOCAL.fullmatch(master)
-    return f"local[{threads[1] or 1},{TASK_ATTEMPTS}]" if threads else master
 
 
 def configuration(project: Project, master: str) -> dict[str, str]:
@@ -48,7 +40,7 @@ def configuration(project: Project, master: str) -> dict[str, str]:
         "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
         "spark.sql.warehouse.dir": project.warehouse,
         "spark.sql.execution.arrow.maxRecordsPerBatch": "32768",
-        "spark.python.authenticate.socketTimeout": "120s",  # a busy machine may take longer than 15 s to start workers
+        **worker_settings(),
         "spark.sql.catalogImplementation": "hive",
         "spark.hadoop.javax.jdo.option.ConnectionURL": (
             f"jdbc:derby:;databaseName={os.path.join(project.local, 'catalog')};create=true"
