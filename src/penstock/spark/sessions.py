@@ -79,7 +79,7 @@ def check_workers(spark: SparkSession) -> None:
 
 @cache
 def _problem(python: str, ours: str) -> str:
-    """Why workers with this Python cannot use Penstock; empty if they can."""
+    """The reason why workers with this Python cannot use Penstock; empty if they can."""
     found = shutil.which(python)
     if found is None:
         return f"Spark starts its workers with {python!r}, which is not there. {_remedy(ours)}"
