@@ -157,6 +157,14 @@ class Engines:
         finally:
             self._put_back(kind, engine, sound)
 
+    def close_idle(self) -> None:
+        """With the memory that they keep."""
+        with self._lock:
+            idle = [engine for engines in self._idle.values() for engine in engines]
+            self._idle.clear()
+        for engine in idle:
+            engine.close()
+
     def _put_back(self, kind: tuple[int, int], engine: Engine, sound: bool) -> None:
         if sound:
             try:

@@ -118,6 +118,7 @@ class WorkerProcess:
         """End the process at once; the next one is started without a delay, for it was no fault of the process."""
         if self.process is not None:
             self._killed = True
+            self._ready.clear()
             with contextlib.suppress(ProcessLookupError):
                 self.process.kill()
 

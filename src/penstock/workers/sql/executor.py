@@ -16,6 +16,7 @@ from penstock.sql.limits import QueryLimits, Stop
 from penstock.sql.run import StatementRuntime, run
 from penstock.workers.rpc import RemoteError, RpcClient
 from penstock.workers.sql.catalog import BrokerCatalog
+from penstock.workers.sql.memory import MemoryLimit
 from penstock.workers.sql.rpc_messages import INTERNAL, Done, Failed, Page, SqlSettings, Statement, failed
 from penstock.workers.sql.streams import ExpiryScan
 from penstock.workers.supervisor import Empty
@@ -88,9 +89,10 @@ class StatementExecutor:
         self._runtime.warm(limits_of(settings))
         self._running: dict[int, Stop] = {}
 
-    def serve(self) -> None:
-        """Until the broker has gone: then so has the process."""
-        while True:
+    def serve(self, limit: MemoryLimit) -> None:
+        """Until the broker has gone: then so has the process. If a statement has left too little memory for another,
+        the broker is asked for a new process in the place of this one."""
+        while not self._exhausted(limit):
             statement = self._client.call("sql.next", Empty(), Statement)
             outcome = self._outcome(statement)
             with contextlib.suppress(RemoteError):  # nobody waits for it any more
@@ -98,6 +100,12 @@ class StatementExecutor:
                     self._client.call("sql.failed", outcome, Empty)
                 else:
                     self._send_rows(statement.number, outcome)
+        self._client.call("sql.replace", Empty(), Empty)
+
+    def _exhausted(self, limit: MemoryLimit) -> bool:
+        if limit.used_up:
+            self._runtime.engines.close_idle()  # which keep some of it, for their next statement
+        return limit.used_up
 
     def _send_rows(self, number: int, rows: Rows) -> None:
         *before, last = pages(rows.rows)

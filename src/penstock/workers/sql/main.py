@@ -1,15 +1,13 @@
 """The SQL process: `python -m penstock.workers.sql.main DESCRIPTOR`, started by the broker and by nobody else.
 
 It asks for a statement, carries it out and tells what came of it, one after the other. It may be killed at any moment:
-what a statement changes, the broker changes. What it may take of memory is limited by the system, for DuckDB does not
-count everything.
+what a statement changes, the broker changes. What it may take of memory is limited by the system (`memory`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import sys
 import threading
 from typing import Final
@@ -17,6 +15,7 @@ from typing import Final
 from penstock.structured_logging import configure_logging
 from penstock.workers.import_guard import without_pandas
 from penstock.workers.rpc import RpcClient
+from penstock.workers.sql.memory import MemoryLimit, return_freed_memory
 from penstock.workers.sql.rpc_messages import SqlSettings, Stopped
 from penstock.workers.supervisor import Empty, fetch_settings, prefer_as_oom_victim, report_ready
 
@@ -31,6 +30,7 @@ def main(descriptor: str) -> None:
         give_way()
     prefer_as_oom_victim()
     without_pandas()
+    return_freed_memory()
 
     from penstock.flight.reading import Reader
     from penstock.log.files import OsFiles
@@ -42,10 +42,10 @@ def main(descriptor: str) -> None:
     executor = StatementExecutor(client, settings, reader)
     if settings.first:
         import penstock.log.tables.table
-    limit_memory(settings.memory_bytes + settings.overhead_bytes)
+    limit = MemoryLimit(settings.memory_bytes, settings.overhead_bytes)
     if settings.first:
         give_way()
-    threading.Thread(target=executor.serve, name="sql", daemon=True).start()
+    threading.Thread(target=executor.serve, args=[limit], name="sql", daemon=True).start()
     report_ready(client)
     import penstock.log.tables.table  # noqa: F401 - now that statements are carried out: none need wait for it
 
@@ -56,14 +56,6 @@ def main(descriptor: str) -> None:
 def give_way() -> None:
     with contextlib.suppress(OSError):
         os.nice(NICE)
-
-
-def limit_memory(more: int) -> None:
-    """Let the process have so many bytes of memory more than it has, and not one beyond: who asks for it is told that
-    there is none. Of what is mapped only that counts which can be written to (RLIMIT_DATA), not files or libraries."""
-    with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/self/statm", encoding="ascii") as file:
-        held = int(file.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")
-        resource.setrlimit(resource.RLIMIT_DATA, (held + more, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
 
 if __name__ == "__main__":

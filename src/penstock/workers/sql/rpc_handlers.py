@@ -35,11 +35,19 @@ from penstock.workers.supervisor import Empty
 class SqlHandlers:
     """The handlers of one process's questions."""
 
-    def __init__(self, broker: Broker, worker: object = None, is_last: Callable[[], bool] = lambda: False) -> None:
-        """`worker` is whatever stands for the process; `is_last` tells whether no other is free."""
+    def __init__(
+        self,
+        broker: Broker,
+        worker: object = None,
+        is_last: Callable[[], bool] = lambda: False,
+        on_replace: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`worker` is whatever stands for the process; `is_last` tells whether no other is free; `on_replace` is called
+        when the process is not fit for another statement."""
         self._broker = broker
         self._worker = worker
         self._is_last = is_last
+        self._on_replace = on_replace
         self._queries = broker.queries
         self._capability = broker.queries.capability
         self._waiting = asyncio.Event()
@@ -66,6 +74,7 @@ class SqlHandlers:
             "sql.page": typed(Page, self.page),
             "sql.done": typed(Done, self.done),
             "sql.failed": typed(Failed, self.failed),
+            "sql.replace": typed(Empty, self.replace),
         }
 
     async def next(self, _: Empty) -> Statement:
@@ -151,4 +160,8 @@ class SqlHandlers:
 
     async def failed(self, failed: Failed) -> Empty:
         self._capability.failed(failed.number, rebuilt(failed.kind, failed.text, failed.fields))
+        return Empty()
+
+    async def replace(self, _: Empty) -> Empty:
+        self._on_replace()
         return Empty()

@@ -47,7 +47,7 @@ class SqlProcess:
         self._memory_limit = settings.memory_bytes + OVERHEAD_BYTES
         self._verdict = _UNEXPECTED
         self.idle_ticks = 0  # of the watch, since it had something to do
-        self.handlers = SqlHandlers(broker, self, self._is_last)
+        self.handlers = SqlHandlers(broker, self, self._is_last, self._replace)
         handlers = {**self.handlers.handlers(), **damage_handlers(broker)}
         self.process = WorkerProcess("SQL", "penstock.workers.sql.main", handlers, settings, self._ended)
 
@@ -81,6 +81,10 @@ class SqlProcess:
 
     def _end(self, verdict: Verdict) -> None:
         self._verdict = verdict
+        self.process.kill()
+
+    def _replace(self) -> None:
+        logger.info("the SQL process keeps too much memory for another statement: a new one takes its place")
         self.process.kill()
 
     async def stop(self, why: str) -> None:
