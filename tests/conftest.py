@@ -34,6 +34,7 @@ TIER_OF_DIRECTORY = {
     "connection": "process",
     "e2e": "process",
     "fuzz": "process",
+    "mirror": "process",
     "workers": "process",
 }
 LONGEST = (

@@ -17,8 +17,8 @@ SOURCE = Path(__file__).parent.parent / "src"
 # What each package may import besides itself and what `SHARED` names. Nothing imports `cli`.
 LAYERS: dict[str, tuple[str, ...]] = {
     "cli": (
-        *("server", "config", "admin", "workers", "transport", "doors", "connection", "clients", "conformance"),
-        *("spark", "sql", "flight", "broker", "wire", "log"),
+        *("server", "config", "admin", "workers", "transport", "doors", "mirror", "connection", "clients"),
+        *("conformance", "spark", "sql", "flight", "broker", "wire", "log"),
     ),
     "server": ("config", "admin", "workers", "transport", "doors", "spark", "flight", "broker", "log"),
     "config": ("workers", "transport", "doors", "broker", "wire", "log"),
@@ -26,6 +26,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "workers": ("sql", "flight", "broker", "log"),
     "transport": ("doors", "broker", "log"),
     "doors": ("wire", "broker", "log"),
+    "mirror": ("connection", "clients", "wire"),
     "connection": ("clients", "wire"),
     "conformance": ("clients", "wire"),
     "clients": ("wire",),

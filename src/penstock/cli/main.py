@@ -59,6 +59,7 @@ SECTIONS: Final[tuple[Section, ...]] = (
         {
             "top": Entry("penstock.cli.top", "Watch what goes through a broker.", "top"),
             "bench": Entry("penstock.cli.bench", "Measure how much a broker takes and gives.", "bench"),
+            "mirror": Entry("penstock.cli.mirror", "Copy topics from one broker to another.", "mirror"),
             "backup": Entry("penstock.cli.backup", "Copy a broker while it runs, and check the copy."),
             "restore": Entry("penstock.cli.backup", "Bring a backup back into a new data directory.", "restore"),
             "status": Entry("penstock.cli.status", "Show a broker on one screen, and what is wrong.", "status"),

@@ -153,9 +153,9 @@ def resolve(flags: TargetFlags) -> Target:
         endpoint,
         tenant=chosen.tenant,
         user=chosen.user,
-        password=_secret("--password-file", chosen.password_file),
-        key=_secret("--key-file", chosen.key_file),
-        token=_secret("--token-file", chosen.token_file),
+        password=read_secret("--password-file", chosen.password_file),
+        key=read_secret("--key-file", chosen.key_file),
+        token=read_secret("--token-file", chosen.token_file),
         tls=_tls(chosen),
         directory=None if has_login(flags) else directory,
     )
@@ -236,7 +236,7 @@ _LOGIN: Final = ("user", "password_file", "key_file", "token_file")
 _FROM_ENVIRONMENT: Final = ("server", *_LOGIN, "tls_ca")
 
 
-def _secret(flag: str, path: str | None) -> str | None:
+def read_secret(flag: str, path: str | None) -> str | None:
     if path is None:
         return None
     try:

@@ -1,0 +1,153 @@
+"""`penstock mirror`: copies topics from one broker to another, each by a URL of any door."""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli import moment
+from penstock.cli.failure import fail
+from penstock.cli.progress import progress_to
+from penstock.cli.target import read_secret
+
+if TYPE_CHECKING:
+    from penstock.mirror.ends import Places
+    from penstock.mirror.url import Location
+
+
+def mirror(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="The URL of the broker to read.")],
+    destination: Annotated[str, typer.Argument(metavar="DESTINATION", help="The URL of the broker to write to.")],
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            "-t",
+            metavar="TOPIC",
+            help="A topic or a pattern such as 'orders.*'; TOPIC=NAME gives it another name. Repeatable; else all.",
+        ),
+    ] = None,
+    beginning: Annotated[
+        str, typer.Option("--from", metavar="PLACE", help=f"Where a new mirror begins: {moment.HELP}.")
+    ] = "earliest",
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with what comes, until Ctrl-C.")] = False,
+    prefix: Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Put before every topic's name.")] = "",
+    rate: Annotated[
+        float | None, typer.Option("--rate", metavar="N", min=0.1, help="At most so many records a second.")
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", help="The source's name in progress, if its address may change; else its URL."),
+    ] = None,
+    source_secret: Annotated[
+        str | None,
+        typer.Option("--source-secret-file", metavar="FILE", help="Password of the URL's user, or a key or token."),
+    ] = None,
+    destination_secret: Annotated[
+        str | None, typer.Option("--destination-secret-file", metavar="FILE", help="The same for the destination.")
+    ] = None,
+    state: Annotated[
+        str | None, typer.Option("--state", metavar="FILE", help="Progress, where the destination cannot keep it.")
+    ] = None,
+) -> None:
+    """Copy topics from one broker to another, and say what is lost on the way.
+
+    URLs: penstock://HOST:PORT, rustlog://, flymq://USER@HOST, blipmq://, kimberlite://HOST?tenant=7 and
+    felix://HOST?fingerprint=…; each speaks its protocol alone, so that it may be an original server. TLS is ?tls=1 or
+    ?ca=FILE. Streams of Kimberlite are named by their number, as in --topic 7=orders.
+
+    Killed and started again, it goes on where it was. Records arrive exactly once at penstock:// and kimberlite://, and
+    at rustlog:// and flymq:// while nobody else writes to the topic; at least once elsewhere, which it says.
+
+    penstock mirror penstock://old:9092 penstock://new:9092 --topic 'orders.*' --follow
+
+    penstock mirror rustlog://legacy:9092 penstock://ada@new:9092 --destination-secret-file ada.password --prefix old.
+    """
+    from penstock.clients._core.errors import PenstockError
+    from penstock.mirror import url
+    from penstock.mirror.copier import Copier
+    from penstock.mirror.doors import places as both
+    from penstock.mirror.errors import MirrorError
+    from penstock.mirror.progress import StateFile, identity
+
+    start = moment.place("--from", beginning)
+    try:
+        of = url.parse(source, read_secret("--source-secret-file", source_secret))
+        to = url.parse(destination, read_secret("--destination-secret-file", destination_secret))
+    except MirrorError as error:
+        fail(error, 2)
+    if of.scheme == "blipmq" and beginning not in ("earliest", "latest"):
+        fail("--from: a subscription of BlipMQ has no past; it begins now", 2)
+    kept = StateFile(state or _state_path(identity(name or of.name, to.name)))
+    try:
+        places = both(of, to, kept)
+        with contextlib.closing(places.source), contextlib.closing(places.destination):
+            topics = _topics(places, topic or [], prefix)
+            if of.address == to.address and any(theirs == ours for theirs, ours in topics):
+                fail("source and destination are the same broker: give topics another name, with --prefix", 2)
+            _tell(places, of, to)
+            with progress_to("mirroring") as report:
+                copier = Copier(
+                    places, name or of.name, topics, kept,
+                    start=start, follow=follow, rate=rate, say=_note, report=report,
+                )  # fmt: skip
+                copier.run()
+    except (MirrorError, PenstockError, ValueError, OSError) as error:
+        fail(error)
+    counts: dict[tuple[str, str], int] = {}
+    for part in copier.partitions:
+        counts[part.topic, part.target] = counts.get((part.topic, part.target), 0) + part.copied
+    for (theirs, ours), count in counts.items():
+        typer.echo(f"{theirs} → {ours}: {count} record(s)")
+
+
+def _topics(places: Places, wanted: list[str], prefix: str) -> list[tuple[str, str]]:
+    """Topics of the source, with their names at the destination."""
+    from penstock.mirror.progress import is_progress
+
+    known = places.source.topics() if not wanted or any(_is_pattern(each) for each in wanted) else []
+    if known is None:
+        fail("this source cannot list its topics: name each with --topic", 2)
+    listed = [each for each in known if not is_progress(each)]
+    if not wanted:
+        return [(each, prefix + each) for each in listed]
+    found: dict[str, str] = {}
+    for each in wanted:
+        theirs, equals, ours = each.partition("=")
+        if not _is_pattern(theirs):
+            found[theirs] = prefix + (ours if equals else theirs)
+            continue
+        if equals:
+            fail(f"--topic {each}: a pattern has no other name; use --prefix", 2)
+        matching = fnmatch.filter(listed, theirs)
+        if not matching:
+            _note(f"no topic matches {each}")
+        found |= {match: prefix + match for match in matching}
+    return list(found.items())
+
+
+def _is_pattern(text: str) -> bool:
+    return any(character in text for character in "*?[")
+
+
+def _tell(places: Places, of: Location, to: Location) -> None:
+    """What is lost on the way, and how often records may arrive."""
+    if lost := places.lost():
+        _note(f"{to.scheme}:// does not carry {' and '.join(lost)}: left out")
+    _note("times are those at which the destination stores the records")
+    if not places.exactly_once:
+        which = of if not places.source.replayable else to
+        _note(f"{which.scheme}:// cannot tell what was done last: after a failure some records may come twice")
+
+
+def _note(text: str) -> None:
+    typer.echo(f"note: {text}", err=True)
+
+
+def _state_path(mirror: str) -> str:
+    home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return os.path.join(home, "penstock", "mirror", f"{mirror}.json")

@@ -1,0 +1,90 @@
+"""BlipMQ at either end of a mirror: messages. A subscription gets what is published after it was made, so as a source
+it has no past, and what was not acknowledged comes again."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from penstock.clients import blipmq
+from penstock.mirror.ends import Batch, Destination, Part, Source
+from penstock.mirror.login import credentials, tls
+from penstock.mirror.progress import StateFile
+from penstock.mirror.records import Chunk, MirrorRecord
+from penstock.mirror.url import Location
+
+PAUSE: Final = 0.05  # seconds between two looks for more
+POLLS: Final = 64
+
+
+def _client(place: Location) -> blipmq.Client:
+    host, port = place.address
+    return blipmq.Client(host, port, key=credentials(place).key, tls=tls(place), busy_poll=0)
+
+
+class BlipMqSource(Source):
+    carries = frozenset[Part]()
+    replayable = False
+    tells_end = False
+
+    def __init__(self, place: Location, state: StateFile) -> None:
+        self._client = _client(place)
+        self._state = state
+        self._open: dict[str, blipmq.Subscription] = {}
+        self._taken: list[tuple[blipmq.Subscription, int]] = []
+
+    def topics(self) -> None:
+        return None
+
+    def partitions(self, topic: str) -> int:
+        self._subscription(topic)  # from now on nothing is missed
+        return 1
+
+    def bounds(self, topic: str, partition: int) -> tuple[int, int]:  # noqa: ARG002
+        return 0, 0
+
+    def read(self, topic: str, partition: int, offset: int, limit: int, wait: float) -> Chunk:  # noqa: ARG002
+        subscription = self._subscription(topic)
+        until = time.monotonic() + wait
+        while True:
+            messages = subscription.poll_many(min(limit, POLLS))
+            self._taken += [(subscription, message.tag) for message in messages]
+            if messages or time.monotonic() >= until:
+                records = [MirrorRecord(offset + index, message.value) for index, message in enumerate(messages)]
+                return Chunk(records, offset + len(records))
+            time.sleep(PAUSE)
+
+    def settle(self) -> None:
+        taken, self._taken = self._taken, []
+        for subscription in {each for each, _ in taken}:
+            subscription.ack(*(tag for each, tag in taken if each is subscription))
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _subscription(self, topic: str) -> blipmq.Subscription:
+        """The one of an earlier run, if there was one: it has what was published meanwhile."""
+        if topic not in self._open:
+            known = self._state.get(f"subscription {topic}")
+            found = self._client.subscribe(topic) if known is None else self._client.resume(known, topic)
+            self._state.set(f"subscription {topic}", found.id)
+            self._open[topic] = found
+        return self._open[topic]
+
+
+class BlipMqDestination(Destination):
+    carries = frozenset[Part]()
+    readable = False
+
+    def __init__(self, place: Location) -> None:
+        self._client = _client(place)
+
+    def create(self, topic: str, partitions: int) -> int:  # noqa: ARG002 - made when it is first used
+        return 1
+
+    def write(self, batch: Batch) -> None:
+        self._client.publish_many(batch.topic, [record.value for record in batch.records])
+        self._client.flush()
+
+    def close(self) -> None:
+        self._client.close()

@@ -1,0 +1,289 @@
+"""The copying itself: partition by partition and batch by batch, from where it was left, whichever end fails.
+
+Before a batch is written, its `Intent` is stored with the destination. Whoever comes later finds the last one there,
+and finds out whether it was carried out: a numbered batch is written again, and counts once; else the end of the
+destination's partition is compared with what was to be written.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Literal, TypeAlias
+
+from penstock.clients._core.errors import ConnectionFailed, OutcomeUnknown, ReplyError
+from penstock.mirror import progress
+from penstock.mirror.ends import MAX_BYTES, MAX_RECORDS, Batch, Places
+from penstock.mirror.errors import Unsupported
+from penstock.mirror.progress import Intent, StateFile
+from penstock.mirror.records import Chunk, MirrorRecord
+
+Start: TypeAlias = Literal["earliest", "latest"] | int | datetime
+
+SILENCE: Final = 2.0  # seconds without a record, after which a source that does not tell its end is at its end
+WAIT: Final = 1.0  # seconds that a follower with one partition waits for more
+PAUSE: Final = 0.2  # seconds between two rounds of a follower that found nothing
+REFUSALS: Final = 3  # of the same batch, until it is given up
+RETRY_SECONDS: Final = (0.1, 5.0)  # after the first failure, and at most
+PATIENCE: Final = 120.0  # seconds that a broker may be away, unless it is followed
+
+
+@dataclass(slots=True)
+class PartitionCopy:
+    """One partition on its way."""
+
+    topic: str
+    partition: int
+    target: str
+    target_partition: int
+    mirror: str  # a short name of the partition at its source
+    position: int = -1  # the next offset to read; -1: not known yet
+    until: int | None = None  # the offset to end at
+    epoch: int = 0
+    number: int = 0
+    copied: int = 0
+    done: bool = False
+
+    @property
+    def progress_topic(self) -> str:
+        return progress.progress_topic(self.target, self.mirror)
+
+    @property
+    def key(self) -> str:
+        """Its name in the state file."""
+        return f"{self.mirror} {self.target}"
+
+    @property
+    def producer(self) -> str:
+        return f"mirror-{self.mirror}"
+
+    @property
+    def left(self) -> int:
+        return 0 if self.until is None or self.position < 0 else max(0, self.until - self.position)
+
+
+class Copier:
+    """All topics of a mirror."""
+
+    def __init__(
+        self,
+        places: Places,
+        name: str,
+        topics: Iterable[tuple[str, str]],
+        state: StateFile,
+        *,
+        start: Start = "earliest",
+        follow: bool = False,
+        rate: float | None = None,
+        say: Callable[[str], None] = lambda _: None,
+        report: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self._places = places
+        self._state = state
+        self._start = start
+        self._follow = follow
+        self._rate = rate
+        self._say = say
+        self._report = report
+        self._name = name
+        self._topics = list(topics)
+        self.partitions: list[PartitionCopy] = []
+
+    def run(self) -> int:
+        """Copy until all is done, or for ever. The number of records."""
+        self._patiently(self._prepare)
+        while not all(part.done for part in self.partitions):
+            moved = 0
+            for part in self.partitions:
+                if not part.done:
+                    moved += self._patiently(lambda part=part: self._step(part), part)  # type: ignore[misc]
+            if not moved and len(self.partitions) > 1 and not all(part.done for part in self.partitions):
+                time.sleep(PAUSE)
+        return sum(part.copied for part in self.partitions)
+
+    def _prepare(self) -> int:
+        source, destination = self._places
+        found: list[PartitionCopy] = []
+        for topic, target in self._topics:
+            mirror = progress.identity(self._name, topic)
+            count = source.partitions(topic)
+            held = destination.create(target, count)
+            if held < count:
+                self._say(f"{target} has {held} partition(s): those of {topic} share them")
+            for number in range(count):
+                part = PartitionCopy(topic, number, target, number % held, f"{mirror}-{number}")
+                if self._places.exactly_once:
+                    destination.create(part.progress_topic, 1)
+                if not self._follow and source.tells_end:
+                    part.until = source.bounds(topic, number)[1]
+                found.append(part)
+        self.partitions = found
+        return len(found)
+
+    # -- one batch
+
+    def _step(self, part: PartitionCopy) -> int:
+        """Copy a batch, if there is one. The number of records."""
+        source = self._places.source
+        if part.position < 0:
+            self._resume(part)
+        if part.until is not None and part.position >= part.until:
+            part.done = True
+            return 0
+        wait = (WAIT if len(self.partitions) == 1 else 0.0) if self._follow else 0.0 if source.tells_end else SILENCE
+        chunk = source.read(part.topic, part.partition, part.position, self._limit(), wait)
+        records = [each for each in chunk.records if part.until is None or each.offset < part.until]
+        chunk = _cut(Chunk(records, chunk.next_offset))
+        if not records:
+            if not self._follow and (chunk.next_offset <= part.position or not source.tells_end):
+                part.done = True
+            part.position = chunk.next_offset
+            return 0
+        self._write(part, chunk)
+        source.settle()
+        part.position = chunk.next_offset
+        part.copied += len(chunk.records)
+        if not self._places.exactly_once:
+            self._state.set(part.key, part.position)
+        if self._report is not None:
+            self._report(*self.totals())
+        if self._rate:
+            time.sleep(len(chunk.records) / self._rate)
+        return len(chunk.records)
+
+    def totals(self) -> tuple[int, int]:
+        """Records that were copied, and those with the ones that are left."""
+        copied = sum(part.copied for part in self.partitions)
+        return copied, copied + sum(part.left for part in self.partitions)
+
+    def _limit(self) -> int:
+        return MAX_RECORDS if not self._rate else max(1, min(MAX_RECORDS, int(self._rate)))
+
+    def _write(self, part: PartitionCopy, chunk: Chunk) -> None:
+        destination = self._places.destination
+        end = destination.end(part.target, part.target_partition)
+        if self._places.exactly_once:
+            intent = Intent(first=part.position, next=chunk.next_offset, end=end, epoch=part.epoch, number=part.number)
+            destination.append(part.progress_topic, 0, progress.encode(intent))
+        self._write_batch(part, chunk.records, part.epoch, part.number, end)
+        part.number += 1
+
+    def _write_batch(
+        self, part: PartitionCopy, records: Sequence[MirrorRecord], epoch: int, number: int, end: int
+    ) -> None:
+        self._places.destination.write(
+            Batch(part.target, part.target_partition, records, part.producer, epoch, number, end)
+        )
+
+    # -- where to begin
+
+    def _resume(self, part: PartitionCopy) -> None:
+        """Find the position: behind what was carried out of the last intent, or where a new mirror begins."""
+        part.epoch, part.number = int(time.time()), 0
+        if not self._places.exactly_once:
+            known = self._state.get(part.key)
+            part.position = self._first(part) if known is None else known
+            return
+        data = self._places.destination.last(part.progress_topic, 0)
+        intent = None if data is None else progress.decode(data)
+        if intent is None:
+            part.position = self._first(part)
+            return
+        part.position = self._recovered(part, intent)
+        part.epoch = max(part.epoch, intent.epoch + 1)  # another mirror that still runs is fenced off
+
+    def _recovered(self, part: PartitionCopy, intent: Intent) -> int:
+        """The position behind what is there of an intent's batch."""
+        wanted = self._again(part, intent)
+        if self._places.destination.numbered:
+            if wanted:
+                self._write_batch(part, wanted, intent.epoch, intent.number, intent.end)
+            return intent.next
+        keyed = "keys" in self._places.destination.carries
+        found = 0
+        for key, value in self._places.destination.tail(part.target, part.target_partition, intent.end):
+            if found == len(wanted):
+                break
+            expected = wanted[found]
+            if value == expected.value and (not keyed or key == (expected.key or None)):
+                found += 1  # others may write there, too: what is not ours is passed over
+        return intent.next if found == len(wanted) else wanted[found].offset
+
+    def _again(self, part: PartitionCopy, intent: Intent) -> list[MirrorRecord]:
+        """The records of an intent, as far as the source still has them."""
+        found: list[MirrorRecord] = []
+        offset = intent.first
+        while offset < intent.next:
+            chunk = self._places.source.read(part.topic, part.partition, offset, MAX_RECORDS, 0.0)
+            found += [record for record in chunk.records if record.offset < intent.next]
+            if chunk.next_offset <= offset:
+                break
+            offset = chunk.next_offset
+        return found
+
+    def _first(self, part: PartitionCopy) -> int:
+        source, start = self._places.source, self._start
+        if isinstance(start, int):
+            return start
+        first, end = source.bounds(part.topic, part.partition)
+        if start == "earliest":
+            return first
+        if start == "latest":
+            if source.replayable and not source.tells_end:
+                raise Unsupported("--from latest: this source does not tell where it ends")
+            return end
+        moment = int(start.timestamp() * 1_000_000)
+        known = source.offset_at(part.topic, part.partition, moment)
+        return self._search(part, first, end, moment) if known is None else known
+
+    def _search(self, part: PartitionCopy, low: int, high: int, moment: int) -> int:
+        """The first record of a time or later, by looking at some: times rise with offsets."""
+        if "times" not in self._places.source.carries:
+            raise Unsupported("--from @TIME: this source does not tell the times of its records; give an offset")
+        while low < high:
+            middle = (low + high) // 2
+            records = self._places.source.read(part.topic, part.partition, middle, 1, 0.0).records
+            if records and records[0].timestamp is None:
+                raise Unsupported("--from @TIME: this source does not tell the times of its records; give an offset")
+            if records and (records[0].timestamp or 0) < moment:
+                low = records[0].offset + 1
+            else:
+                high = middle
+        return low
+
+    # -- failures
+
+    def _patiently(self, work: Callable[[], int], part: PartitionCopy | None = None) -> int:
+        """Do it; when an end fails, wait and go on from what is there."""
+        refusals, pause = 0, RETRY_SECONDS[0]
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return work()
+            except (ConnectionFailed, OutcomeUnknown, OSError) as error:
+                if not self._follow and time.monotonic() > deadline:
+                    raise
+                if pause == RETRY_SECONDS[0]:
+                    self._say(f"waiting for the broker: {error}")
+            except ReplyError as error:
+                refusals += 1
+                if refusals >= REFUSALS:
+                    raise
+                if pause == RETRY_SECONDS[0]:
+                    self._say(f"trying again: {error}")
+            if part is not None:
+                part.position = -1 if self._places.source.replayable else part.position
+            time.sleep(pause)
+            pause = min(pause * 2, RETRY_SECONDS[1])
+
+
+def _cut(chunk: Chunk) -> Chunk:
+    """As many records as a batch may have bytes, one at least."""
+    size = 0
+    for index, record in enumerate(chunk.records):
+        size += len(record.value) + len(record.key or b"")
+        if size > MAX_BYTES and index:
+            return Chunk(chunk.records[:index], record.offset)
+    return chunk
