@@ -1,4 +1,4 @@
-"""Where the admin socket of a data directory is: for the broker, and for commands, which need nothing else of it."""
+"""The path of a data directory's admin socket: for the broker, and for commands, which need nothing else of it."""
 
 from __future__ import annotations
 

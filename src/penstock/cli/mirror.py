@@ -135,7 +135,7 @@ def _is_pattern(text: str) -> bool:
 
 
 def _tell(places: Places, of: Location, to: Location) -> None:
-    """What is lost on the way, and how often records may arrive."""
+    """Tell what is lost on the way, and how often records may arrive."""
     if lost := places.lost():
         _note(f"{to.scheme}:// does not carry {' and '.join(lost)}: left out")
     _note("times are those at which the destination stores the records")

@@ -46,7 +46,7 @@ class Source(ABC):
         return None
 
     def settle(self) -> None:  # noqa: B027 - most have nothing to do
-        """What was read so far is stored at the destination."""
+        """Note that what was read so far is stored at the destination."""
 
     @abstractmethod
     def close(self) -> None: ...
@@ -112,6 +112,6 @@ class Places(NamedTuple):
         return self.source.replayable and self.destination.readable
 
     def lost(self) -> list[Part]:
-        """What the destination cannot take of what the source has. Times are always the destination's own."""
+        """The parts that the destination cannot take of what the source has. Times are always the destination's own."""
         left_out = self.source.carries - self.destination.carries - {"times"}
         return [part for part in PARTS if part in left_out]

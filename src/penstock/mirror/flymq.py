@@ -31,7 +31,7 @@ def _key(key: bytes | None) -> bytes | None:
 
 
 class _FlyMq:
-    """What both ends have in common."""
+    """The client, as both ends use it."""
 
     def __init__(self, place: Location) -> None:
         self._client = _client(place)
