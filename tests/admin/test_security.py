@@ -124,6 +124,10 @@ ROWS: dict[str, Row] = {
     "cache_keys": Row("/caches/sessions", (P.CACHE_READ,)),
     "cache_get": Row("/caches/sessions/k", (P.CACHE_READ,)),
     "cache_put": Row("/caches/sessions/k", (P.CACHE_WRITE,), {"text": "v"}),
+    "cache_compare_and_set": Row(
+        "/caches/sessions/k/compare-and-set", (P.CACHE_READ, P.CACHE_WRITE), {"value": "eA=="}
+    ),
+    "cache_increment": Row("/caches/sessions/count/increment", (P.CACHE_READ, P.CACHE_WRITE), {}),
     "cache_delete": Row("/caches/sessions/k", (P.CACHE_WRITE,)),
     "table_list": Row("/tables"),
     "table_get": Row("/tables/orders", (P.DESCRIBE, P.READ), status=404),

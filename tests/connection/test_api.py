@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 from tests.launcher import BrokerProcess
@@ -116,6 +116,13 @@ def test_sql(db: Connection) -> None:
     db.produce("sales", '{"item": "crane", "price": 900}')
     assert db.sql("SELECT count(*) FROM sales").scalar() == 3
     assert db.sql("SELECT count(*) FROM sales", at=position).scalar() == 2
+    moment = next(record.time for record in db.consume("sales", start=2, follow=False))
+    for zone in (UTC, timezone(timedelta(hours=5, minutes=30))):
+        before = (moment - timedelta(microseconds=1)).astimezone(zone)
+        assert db.sql("SELECT count(*) FROM sales;", at=before).scalar() == 2
+        assert db.sql("SELECT count(*) FROM sales", at=moment.astimezone(zone)).scalar() == 3
+    with pytest.raises(ValueError, match="only what reads"):
+        db.sql("INSERT INTO people VALUES (2, 'Bo')", at=moment)
     assert db.sql("SELECT item FROM sales WHERE price < 0").rows == []
     with pytest.raises(http.ReplyError, match="nowhere"):
         db.sql("SELECT * FROM nowhere")
@@ -165,5 +172,45 @@ def test_the_same_with_asyncio(address: str) -> None:
             assert await cache.delete("x")
             names = [door.name for door in await db.admin.doors()]
             assert {"felix", "flight", "http"} <= set(names)
+
+    asyncio.run(main())
+
+
+def test_another_tenant_and_namespace(address: str, db: Connection) -> None:
+    with penstock.connect(address, timeout=60, tenant="acme", namespace="sales") as acme:
+        acme.produce("scoped", b'{"n": 1}', headers={"a": b"b"})
+        with acme.producer() as producer:
+            producer.send("scoped", b'{"n": 2}')
+        with acme.transaction() as transaction:
+            transaction.produce("scoped", b'{"n": 3}', headers={"c": b"d"})
+        acme.produce("scoped", b'{"n": 4}', ttl=60, headers={"e": b"f"})
+        with acme.consume("scoped", group="g", follow=False) as consumer:
+            found = list(consumer)
+        assert [record.value for record in found] == [b'{"n": %d}' % number for number in (1, 2, 3, 4)]
+        assert [record.headers for record in found] == [(("a", b"b"),), (), (("c", b"d"),), (("e", b"f"),)]
+        assert acme.sql("SELECT sum(n) FROM scoped").scalar() == 10
+        assert acme.table("scoped").num_rows == 4
+        assert [topic.name for topic in acme.admin.topics.list("scoped")] == ["scoped"]
+        assert [group.group for group in acme.admin.groups.list()] == ["g"]
+        acme.cache("c").put("k", b"theirs")
+        assert acme.cache("c").get("k") == b"theirs" and db.cache("c").get("k") is None
+        with pytest.raises(DoorClosed, match="tenant `default` only"):
+            acme.queue("scoped", "workers")
+    assert db.admin.topics.list("scoped") == []
+
+
+def test_another_tenant_with_asyncio(address: str) -> None:
+    async def main() -> None:
+        async with await penstock.aconnect(address, timeout=60, tenant="acme", namespace="async") as acme:
+            await acme.produce("scoped", b"1", headers={"a": b"b"})
+            await acme.produce("scoped", b"2", delay=0.01, headers={"c": b"d"})
+            async with acme.transaction() as transaction:
+                await transaction.produce("scoped", b"3", headers={"e": b"f"})
+            seen = {}
+            async for record in acme.consume("scoped"):
+                seen[record.value] = record.headers
+                if len(seen) == 3:
+                    break
+            assert seen == {b"1": (("a", b"b"),), b"2": (("c", b"d"),), b"3": (("e", b"f"),)}
 
     asyncio.run(main())

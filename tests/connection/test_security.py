@@ -14,7 +14,7 @@ from tests.transport.certificates import Authority
 
 import penstock
 from penstock.clients import blipmq, flymq, http
-from penstock.connection import Connection, DoorClosed
+from penstock.connection import Connection
 
 SECRET = b"0123456789abcdef0123456789abcdef"
 PASSWORD = "correct horse"
@@ -97,12 +97,13 @@ def test_tables_and_administration_know_who_asks(guarded: Guarded, who: str) -> 
         assert db.table(f"table-of-{who}").num_rows == 1
         assert db.admin.identity().security
         assert db.admin.topics.get(f"table-of-{who}").topic.records == 1
-        if who == "user":
-            with pytest.raises(DoorClosed, match="takes no passwords"):
-                db.cache()
-        else:
-            db.cache().put(who, b"v")
-            assert db.cache().get(who) == b"v"
+        cache = db.cache(f"cache-of-{who}")
+        cache.put("k", b"v", ttl=60)
+        assert (cache.get("k"), cache.get("none")) == (b"v", None)
+        assert cache.compare_and_set("k", b"w", b"x") == (False, b"v")
+        assert cache.compare_and_set("k", b"v", b"x") == (True, b"x")
+        assert (cache.increment("n"), cache.increment("n", 5)) == (1, 6)
+        assert (cache.delete("k"), cache.delete("k")) == (True, False)
 
 
 def test_who_may_not_is_told_so(guarded: Guarded) -> None:

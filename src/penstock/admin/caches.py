@@ -50,6 +50,34 @@ class CachedTerms(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
     ttl_ms: Annotated[int, Meta(ge=1)] | None = None  # null: for ever
 
 
+class SwapTerms(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A value to be put if the present one is as expected, both in base64."""
+
+    value: bytes
+    expected: bytes | None = None  # null: that there is none
+    ttl_ms: Annotated[int, Meta(ge=1)] | None = None
+
+
+class SwappedValue(msgspec.Struct):
+    """The value that is there now, in base64, and whether it is the one that was to be put."""
+
+    stored: bool
+    value: bytes | None
+
+
+class IncrementTerms(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """So much to add to a number, which is 0 if it is not there yet; `ttl_ms` is for one that is not."""
+
+    by: int = 1
+    ttl_ms: Annotated[int, Meta(ge=1)] | None = None
+
+
+class IncrementedValue(msgspec.Struct):
+    """The number under a key."""
+
+    number: int
+
+
 class CacheRoutes:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -65,6 +93,22 @@ class CacheRoutes:
             Route("GET", one, self.get, "The value of a key.", reply=CachedValue),
             Route("PUT", one, self.put, "Put a value.", body=CachedTerms, max_body=MAX_BODY),
             Route("DELETE", one, self.delete, "Remove a key."),
+            Route(
+                *(
+                    "POST",
+                    f"{one}/compare-and-set",
+                    self.compare_and_set,
+                    "Put a value if the present one is as expected.",
+                ),
+                body=SwapTerms,
+                reply=SwappedValue,
+                max_body=2 * MAX_BODY,
+            ),
+            Route(
+                *("POST", f"{one}/increment", self.increment, "Add to the number under a key."),
+                body=IncrementTerms,
+                reply=IncrementedValue,
+            ),
         )
 
     def list(self, request: Request) -> Outcome:
@@ -98,6 +142,20 @@ class CacheRoutes:
         if not there:
             raise HttpError(404, "key_not_cached", "The cache has no such key")
         return done(group)
+
+    def compare_and_set(self, request: Request) -> Outcome:
+        body: SwapTerms = request.body
+        stored, present, group = self._caches.compare_and_set(
+            *(request.identity, self._name(request), request.names["key"]), body.expected, body.value, body.ttl_ms
+        )
+        return PendingHttpReply(group, json_reply(SwappedValue(stored, present)))
+
+    def increment(self, request: Request) -> Outcome:
+        body: IncrementTerms = request.body
+        number, group = self._caches.increment(
+            request.identity, self._name(request), request.names["key"], body.by, body.ttl_ms
+        )
+        return PendingHttpReply(group, json_reply(IncrementedValue(number)))
 
     def _name(self, request: Request) -> CacheName:
         return self._caches.name(request.tenant, request.namespace, request.names["cache"])

@@ -10,10 +10,10 @@ Imports clients; never the broker. Every TCP door is behind every TCP port, so o
     queue                            BlipMQ  deliveries with a lease, to one of many; dead letters by FlyMQ
     sql                              HTTP    the one door to SQL in every tenant; results as a stream of Arrow
     table                            Flight  columns instead of records; its own port, which the HTTP door tells
-    cache                            Felix   the only door with caches; over UDP, its address and fingerprint by HTTP
+    cache                            Felix   over UDP, its address and fingerprint by HTTP; or HTTP, with a password
     admin                            HTTP    `/api/v1`, which has all of it
 
-Everything is in the tenant and namespace `default`, which is where protocols without tenants are.
+All but queues works in any tenant and namespace: FlyMQ's door has an opcode for that (USE_SCOPE), BlipMQ's has not.
 """
 
 from __future__ import annotations

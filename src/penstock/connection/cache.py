@@ -1,27 +1,87 @@
 """Caches: values under keys, for a time. Felix's door carries them; its address and the fingerprint of its certificate
-are those that the administration API tells."""
+are those that the administration API tells. Felix takes no passwords: for users with one it is that API itself."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
+import msgspec
+
+from penstock.clients._core.procedure import Procedure
+from penstock.clients._core.requests import RequestSpec, result_of
 from penstock.clients.felix import AsyncFelixClient, FelixClient, Swapped
-from penstock.connection.errors import DoorClosed
-from penstock.connection.options import ConnectionOptions
+from penstock.clients.http import requests
+from penstock.clients.http.errors import NotFound
+from penstock.connection.options import DEFAULT, ConnectionOptions
 from penstock.connection.records import Text, milliseconds, optional_bytes, to_bytes
 from penstock.connection.views import Door
 
 
 def felix_arguments(options: ConnectionOptions, door: Door) -> dict[str, Any]:
-    """Arguments of a client for Felix. Raises DoorClosed."""
+    """Arguments of a client for Felix."""
     credentials = options.credentials
-    if credentials.user is not None:
-        raise DoorClosed("Felix's door, which has the cache, takes no passwords: connect with an API key or a token")
     host = f"[{options.address.host}]" if ":" in options.address.host else options.address.host
     return {
         "server": f"{host}:{door.address.rpartition(':')[2]}", "token": credentials.secret,
         "fingerprint": door.fingerprint, "timeout": options.timeout, "retry": options.retry,
+        "tenant": options.tenant or DEFAULT, "namespace": options.namespace or DEFAULT,
     }  # fmt: skip
+
+
+class CachedValue(msgspec.Struct):
+    value: bytes
+
+
+class SwappedValue(msgspec.Struct):
+    stored: bool
+    value: bytes | None
+
+
+class Incremented(msgspec.Struct):
+    number: int
+
+
+class HttpCacheMethods:
+    """The methods of Felix's client that caches need, over HTTP. `run` is that of a client: what it returns is to be
+    awaited if it is a coroutine function."""
+
+    def __init__(self, run: Callable[[Procedure[Any]], Any]) -> None:
+        self._run = run
+
+    def cache_get(self, key: str, *, cache: str) -> Any:
+        spec = requests.call("GET", "caches", cache, key, reply=CachedValue)
+        return self._run(_result(spec, lambda found: found.value, None))
+
+    def cache_put(self, key: str, value: bytes, ttl_ms: int | None, *, cache: str) -> Any:
+        body = {"value": value, "ttl_ms": ttl_ms}
+        return self._run(_result(requests.change("PUT", "caches", cache, key, body=body), lambda _: None))
+
+    def cache_delete(self, key: str, *, cache: str) -> Any:
+        return self._run(_result(requests.change("DELETE", "caches", cache, key), lambda _: True, False))
+
+    def cache_compare_and_set(
+        self, key: str, expected: bytes | None, value: bytes, ttl_ms: int | None, *, cache: str
+    ) -> Any:
+        body = {"expected": expected, "value": value, "ttl_ms": ttl_ms}
+        spec = requests.call("POST", "caches", cache, key, "compare-and-set", reply=SwappedValue, body=body)
+        return self._run(_result(spec, lambda found: Swapped(found.stored, found.value)))
+
+    def cache_increment(self, key: str, by: int, ttl_ms: int | None, *, cache: str) -> Any:
+        body = {"by": by, "ttl_ms": ttl_ms}
+        spec = requests.call("POST", "caches", cache, key, "increment", reply=Incremented, body=body)
+        return self._run(_result(spec, lambda found: found.number))
+
+
+_RAISE: Final = object()
+
+
+def _result(spec: RequestSpec[Any], value: Callable[[Any], Any], absent: Any = _RAISE) -> Procedure[Any]:
+    """The value that a reply has, or `absent` if there is no such key."""
+    (outcome,) = yield [spec]
+    if isinstance(outcome, NotFound) and absent is not _RAISE:
+        return absent
+    return value(result_of(outcome))
 
 
 def _life(ttl: float | None) -> int | None:
@@ -31,7 +91,7 @@ def _life(ttl: float | None) -> int | None:
 class Cache:
     """One cache of the broker. `ttl` is for how many seconds a value is kept; else as long as there is room."""
 
-    def __init__(self, client: FelixClient, name: str) -> None:
+    def __init__(self, client: FelixClient | HttpCacheMethods, name: str) -> None:
         self._client = client
         self.name = name
 
@@ -61,7 +121,7 @@ class Cache:
 class AsyncCache:
     """The same as `Cache`, to be awaited."""
 
-    def __init__(self, client: AsyncFelixClient, name: str) -> None:
+    def __init__(self, client: AsyncFelixClient | HttpCacheMethods, name: str) -> None:
         self._client = client
         self.name = name
 

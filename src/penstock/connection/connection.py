@@ -16,7 +16,7 @@ from penstock.connection.errors import DoorClosed
 from penstock.connection.options import ConnectionOptions
 from penstock.connection.producing import AsyncProducer, Producer, Sender, chosen, stored, timed_request
 from penstock.connection.queue import AsyncDeadLetters, AsyncQueue, BlockingDeadLetters, Queue
-from penstock.connection.records import Headers, Stored, Text, optional_bytes, to_bytes
+from penstock.connection.records import Headers, Stored, Text, header_pairs, optional_bytes, to_bytes
 from penstock.connection.sql import Result, statement
 from penstock.connection.table import read_table
 from penstock.connection.transaction import AsyncTransaction, Transaction
@@ -39,7 +39,7 @@ def _flymq(options: ConnectionOptions, retry: RetryPolicy | None = None) -> dict
     user, password = options.credentials.login
     return {
         "host": host, "port": port, "username": user, "password": password, "tls": options.tls,
-        "timeout": options.timeout, "retry": retry or options.retry,
+        "timeout": options.timeout, "retry": retry or options.retry, "scope": options.scope,
     }  # fmt: skip
 
 
@@ -49,7 +49,12 @@ def _http(options: ConnectionOptions) -> dict[str, Any]:
     return {
         "host": host, "port": port, "authorization": options.credentials.authorization, "tls": options.tls,
         "timeout": max(options.timeout, 60.0), "retry": options.retry,
+        "tenant": options.tenant, "namespace": options.namespace,
     }  # fmt: skip
+
+
+def _scope(tenant: str | None, namespace: str | None) -> dict[str, Any]:
+    return {"tenant": tenant, "namespace": namespace}
 
 
 def find_door(doors: Iterable[Door], name: str) -> Door:
@@ -61,7 +66,9 @@ def find_door(doors: Iterable[Door], name: str) -> Door:
 
 
 def _blipmq(options: ConnectionOptions) -> dict[str, Any]:
-    """Arguments of a client for BlipMQ."""
+    """Arguments of a client for BlipMQ. Raises DoorClosed."""
+    if options.scope is not None:
+        raise DoorClosed("queues are in the tenant `default` only: BlipMQ's door, which has them, knows no others")
     host, port = options.address
     return {
         "host": host, "port": port, "key": options.credentials.key, "tls": options.tls, "timeout": options.timeout,
@@ -98,7 +105,7 @@ class Connection(Closing):
         >>> db.administer(namespace="reports").topics.list()
         []
         """
-        return Admin(self._keep(http.Client(**_http(self.options), tenant=tenant, namespace=namespace)))
+        return Admin(self._keep(http.Client(**_http(self.options) | _scope(tenant, namespace))))
 
     def connect(self) -> None:
         """Connect now: shows at once whether the broker is there and lets us in."""
@@ -130,7 +137,7 @@ class Connection(Closing):
 
         `partition`: else the key decides. `delay` is in how many seconds it appears; its offset is then the number of
         the schedule. `ttl` is for how many seconds it is shown. A record with either of them is not sent again if the
-        connection breaks (OutcomeUnknown), and has no headers.
+        connection breaks (OutcomeUnknown).
 
         >>> db.produce("orders", b"one", key=b"customer-7", headers={"trace": b"1"}).offset
         0
@@ -243,8 +250,10 @@ class Connection(Closing):
         >>> sessions.get("ann")
         b'logged in'
         """
-        from penstock.connection.cache import Cache, felix_arguments  # loads QUIC, which few need
+        from penstock.connection.cache import Cache, HttpCacheMethods, felix_arguments  # loads QUIC, which few need
 
+        if self.options.credentials.user is not None:
+            return Cache(HttpCacheMethods(self._http.run), name)
         if self._felix is None:
             from penstock.clients.felix import FelixClient
 
@@ -277,7 +286,7 @@ class AsyncConnection(AsyncClosing):
 
     def administer(self, tenant: str | None = None, namespace: str | None = None) -> AsyncAdmin:
         """The same in another tenant or namespace."""
-        return AsyncAdmin(self._keep(http.AsyncClient(**_http(self.options), tenant=tenant, namespace=namespace)))
+        return AsyncAdmin(self._keep(http.AsyncClient(**_http(self.options) | _scope(tenant, namespace))))
 
     async def connect(self) -> None:
         """Connect now: shows at once whether the broker is there and lets us in."""
@@ -311,9 +320,7 @@ class AsyncConnection(AsyncClosing):
             if self._producer is None:
                 self._producer = self.producer(linger=0.0)
             return stored(await (await self._producer.send(topic, value, key, headers=headers, partition=partition)))
-        if headers:
-            raise ValueError("a record with a delay or a life of its own has no headers")
-        columns = to_bytes(value), optional_bytes(key), chosen(partition)
+        columns = to_bytes(value), optional_bytes(key), chosen(partition), header_pairs(headers)
         return stored(await self._client.call(timed_request(topic, *columns, delay, ttl)))
 
     async def produce_many(
@@ -372,8 +379,14 @@ class AsyncConnection(AsyncClosing):
 
     async def cache(self, name: str = "default") -> AsyncCache:
         """A cache; see `Connection.cache`."""
-        from penstock.connection.cache import AsyncCache, felix_arguments  # loads QUIC, which few need
+        from penstock.connection.cache import (  # loads QUIC, which few need
+            AsyncCache,
+            HttpCacheMethods,
+            felix_arguments,
+        )
 
+        if self.options.credentials.user is not None:
+            return AsyncCache(HttpCacheMethods(self._http.run), name)
         if self._felix is None:
             from penstock.clients.felix import AsyncFelixClient
 

@@ -12,6 +12,7 @@ from penstock.clients._core.channel import tls_context
 from penstock.retry import RetryPolicy
 
 DEFAULT_PORT: Final = 9092
+DEFAULT: Final = "default"  # tenant and namespace
 
 DEFAULT_RETRY: Final = RetryPolicy(attempts=40, base=0.05, cap=2.0)
 """Most of a minute, on average: enough for a broker to be started again."""
@@ -59,6 +60,14 @@ class ConnectionOptions:
     tls: ssl.SSLContext | None
     timeout: float
     retry: RetryPolicy
+    tenant: str | None = None  # None: that of the identity, or `default`
+    namespace: str | None = None
+
+    @property
+    def scope(self) -> tuple[str, str] | None:
+        """Tenant and namespace, if they are others than `default`."""
+        scope = (self.tenant or DEFAULT, self.namespace or DEFAULT)
+        return None if scope == (DEFAULT, DEFAULT) else scope
 
 
 def connection_options(
@@ -70,6 +79,8 @@ def connection_options(
     tls: Tls,
     timeout: float,
     retry: RetryPolicy | None,
+    tenant: str | None = None,
+    namespace: str | None = None,
 ) -> ConnectionOptions:
     """The options that the arguments of `connect` stand for. Raises ValueError."""
     if (user is None) != (password is None):
@@ -81,5 +92,6 @@ def connection_options(
     context = ssl.create_default_context() if tls is True else tls_context(tls or None)
     credentials = Credentials(user, password, key if token is None else token)
     return ConnectionOptions(
-        parse_address(address, DEFAULT_PORT), credentials, context, timeout, retry or DEFAULT_RETRY
+        *(parse_address(address, DEFAULT_PORT), credentials, context, timeout, retry or DEFAULT_RETRY),
+        *(tenant, namespace),
     )

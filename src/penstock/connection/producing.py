@@ -45,15 +45,21 @@ def stored(metadata: m.RecordMetadata) -> Stored:
 
 
 def timed_request(
-    topic: str, value: bytes, key: bytes | None, partition: int, delay: float | None, ttl: float | None
+    topic: str,
+    value: bytes,
+    key: bytes | None,
+    partition: int,
+    headers: tuple[tuple[str, bytes], ...],
+    delay: float | None,
+    ttl: float | None,
 ) -> RequestSpec[m.RecordMetadata]:
     """A record that appears later, or is not shown any more after a while."""
     if delay is not None and ttl is not None:
         raise ValueError("a record has a delay or a life, and not both")
     if delay is not None:
-        return requests.produce_delayed(topic, value, milliseconds(delay, "delay"), key, partition)
+        return requests.produce_delayed(topic, value, milliseconds(delay, "delay"), key, partition, headers)
     assert ttl is not None
-    return requests.produce_with_ttl(topic, value, milliseconds(ttl, "ttl"), key, partition)
+    return requests.produce_with_ttl(topic, value, milliseconds(ttl, "ttl"), key, partition, headers)
 
 
 class Sender:
@@ -76,9 +82,7 @@ class Sender:
         if delay is None and ttl is None:
             (place,) = yield from self.produce_many(topic, [value], [key], [headers], partition)
             return place
-        if headers:
-            raise ValueError("a record with a delay or a life of its own has no headers")
-        columns = to_bytes(value), optional_bytes(key), chosen(partition)
+        columns = to_bytes(value), optional_bytes(key), chosen(partition), header_pairs(headers)
         (outcome,) = yield [timed_request(topic, *columns, delay, ttl)]
         return stored(result_of(outcome))
 

@@ -29,6 +29,9 @@ def read_table(options: ConnectionOptions, door: Door, topic: str, columns: Sequ
     client = flight.connect(f"{scheme}://{host}:{port}", **_trust(options.tls))
     authorization = options.credentials.authorization
     headers = [] if authorization is None else [(b"authorization", authorization.encode())]
+    for name, value in ((b"x-penstock-tenant", options.tenant), (b"x-penstock-namespace", options.namespace)):
+        if value is not None:
+            headers.append((name, value.encode()))
     call = flight.FlightCallOptions(timeout=max(options.timeout, 60.0), headers=headers)
     with client:
         for attempt in range(ATTEMPTS):

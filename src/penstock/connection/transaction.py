@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.clients import flymq
 from penstock.connection.producing import chosen
-from penstock.connection.records import Text, optional_bytes, to_bytes
+from penstock.connection.records import Headers, Text, header_pairs, optional_bytes, to_bytes
 
 
 class Transaction(flymq.Transaction):
@@ -15,17 +15,29 @@ class Transaction(flymq.Transaction):
     whose reply is lost is sent again and counts once."""
 
     def produce(  # type: ignore[override]
-        self, topic: str, value: Text, key: Text | None = None, *, partition: int | None = None
+        self,
+        topic: str,
+        value: Text,
+        key: Text | None = None,
+        *,
+        headers: Headers | None = None,
+        partition: int | None = None,
     ) -> None:
         """Store a record with the others. It has no offset until the end of the block."""
-        super().produce(topic, to_bytes(value), optional_bytes(key), chosen(partition))
+        super().produce(topic, to_bytes(value), optional_bytes(key), chosen(partition), header_pairs(headers))
 
 
 class AsyncTransaction(flymq.AsyncTransaction):
     """The same as `Transaction`, for `async with`. Other tasks may use the connection meanwhile."""
 
     async def produce(  # type: ignore[override]
-        self, topic: str, value: Text, key: Text | None = None, *, partition: int | None = None
+        self,
+        topic: str,
+        value: Text,
+        key: Text | None = None,
+        *,
+        headers: Headers | None = None,
+        partition: int | None = None,
     ) -> None:
         """Store a record with the others. It has no offset until the end of the block."""
-        await super().produce(topic, to_bytes(value), optional_bytes(key), chosen(partition))
+        await super().produce(topic, to_bytes(value), optional_bytes(key), chosen(partition), header_pairs(headers))

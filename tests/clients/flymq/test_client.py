@@ -98,6 +98,7 @@ CALLS: list[tuple[Op, str, tuple[Any, ...]]] = [
     (Op.CLUSTER_METADATA, "cluster_metadata", ("every",)),
     (Op.AUTH, "authenticate", ("anybody", "anything")),
     (Op.WHOAMI, "who_am_i", ()),
+    (Op.USE_SCOPE, "use_scope", ("default",)),
     (Op.USER_CREATE, "create_user", ("alice", "a long password", ["producer"])),
     (Op.USER_UPDATE, "update_user", ("alice", ["consumer"], True)),
     (Op.PASSWORD_CHANGE, "change_password", ("alice", "another password")),

@@ -112,6 +112,7 @@ TABLE: dict[Op, Row] = {
     Op.ROLE_LIST: Row(Need.NOTHING, lambda *_: m.ListRoles(), topic=False),
     Op.ROLE_SET: Row(Need.ADMIN, lambda *_: m.SetRole("guests", ["admin"], ""), topic=False),
     Op.ROLE_DELETE: Row(Need.ADMIN, lambda *_: m.DeleteRole("clerk"), topic=False),
+    Op.USE_SCOPE: Row(Need.NOTHING, lambda *_: m.UseScope("default", "default"), topic=False),
     Op.AUDIT_QUERY: Row(Need.ADMIN, lambda *_: AUDIT, topic=False),
     Op.AUDIT_EXPORT: Row(Need.ADMIN, lambda *_: m.AuditExportRequest(AUDIT, "json"), topic=False),
 }

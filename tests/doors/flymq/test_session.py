@@ -89,7 +89,7 @@ def test_every_opcode_but_replies_has_an_operation() -> None:
     assert set(HANDLERS) == set(Op) - {Op.AUTH_RESPONSE, Op.ERROR}
 
 
-@pytest.mark.parametrize("opcode", [0x00, 0x0F, 0x71, 0xA0, 0xFE, 0xFF])
+@pytest.mark.parametrize("opcode", [0x00, 0x1F, 0x71, 0xA0, 0xFE, 0xFF])
 def test_an_unknown_opcode_is_told_and_the_connection_goes_on(peer: Peer, opcode: int) -> None:
     assert peer.refused(frame(opcode, b"whatever")) == f"unknown opcode: {opcode}"
     assert peer.ask(m.ListTopics()) == m.TopicList([])

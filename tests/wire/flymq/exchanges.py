@@ -329,6 +329,13 @@ EXCHANGES = [
         may_lack=10,
     ),
     Exchange(
+        0x0F,
+        m.UseScope("acme", "sales"),
+        "message_opcodes/use_scope",
+        m.Done(),
+        "message_opcodes/use_scope_reply",
+    ),
+    Exchange(
         0x50,
         m.JoinCluster("h:1"),
         "message_opcodes/cluster_join",

@@ -76,6 +76,9 @@ SPECIAL: dict[type[Any], st.SearchStrategy[Any]] = {
     m.ProduceBatch: st.builds(lambda topic, columns: m.ProduceBatch(topic, *columns), names, batches),
     m.ProduceRecords: _with_headers(),
     m.StoredRecord: st.builds(m.StoredRecord, u64, i64, keys, values, headers.map(tuple)),
+    m.ProduceDelayed: st.builds(m.ProduceDelayed, names, values, i64, keys, i32, headers),
+    m.ProduceWithTtl: st.builds(m.ProduceWithTtl, names, values, i64, keys, i32, headers),
+    m.ProduceInTransaction: st.builds(m.ProduceInTransaction, names, names, values, keys, i32, headers),
     m.ProduceWithSchema: st.builds(m.ProduceWithSchema, names, some_names, values),
     m.ReplayDlq: st.builds(m.ReplayDlq, names, names)
     | st.builds(m.ReplayDlq, names, st.none(), st.integers(0, (1 << 48) - 1)),

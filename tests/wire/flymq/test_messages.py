@@ -6,11 +6,13 @@ import struct
 import tracemalloc
 from contextlib import suppress
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.wire.flymq.exchanges import EXCHANGES, FORMS, Exchange, Form, octets
 from tests.wire.flymq.strategies import any_answer, any_request
+from tests.wire.vectors import vector_bytes
 
 from penstock.wire.flymq import messages as m
 from penstock.wire.flymq.codec import replies, requests
@@ -41,7 +43,7 @@ def test_every_opcode_has_golden_bytes() -> None:
     assert replies.LAYOUTS.keys() == opcodes | {Op.ERROR}
     documented = [*range(0x01, 0x0C), *range(0x10, 0x16), *range(0x20, 0x23), 0x30, 0x31, 0x35, *range(0x40, 0x44)]
     documented += [*range(0x50, 0x53), *range(0x60, 0x67), *range(0x70, 0x7E), 0xFF]
-    later, ours = [0x53, 0x80, 0x81], [0x0C, 0x0D, 0x0E, 0x16, 0x7E, 0x7F]
+    later, ours = [0x53, 0x80, 0x81], [0x0C, 0x0D, 0x0E, 0x0F, 0x16, 0x7E, 0x7F]
     assert sorted(Op) == sorted(documented + later + ours)
 
 
@@ -124,7 +126,7 @@ def test_decision_05_both_leaves_out_name_and_roles() -> None:
     assert told == framed(0x71, bytes.fromhex("01 00 00 00 00 00 00 00 00"))
 
 
-@pytest.mark.parametrize("opcode", [0x00, 0x0F, 0x17, 0x54, 0x71, 0x82, 0xA0, 0xA1, 0xFF])
+@pytest.mark.parametrize("opcode", [0x00, 0x1F, 0x17, 0x54, 0x71, 0x82, 0xA0, 0xA1, 0xFF])
 def test_decision_06_and_16_opcodes_that_are_no_requests(opcode: int) -> None:
     with pytest.raises(UnknownOpcode, match=f"^unknown opcode: {opcode}$"):
         requests.decode(opcode, b"")
@@ -229,6 +231,7 @@ SHORTEST = {
     Op.PASSWORD_CHANGE: 10,
     Op.ROLE_SET: 8,
     Op.ROLE_DELETE: 2,
+    Op.USE_SCOPE: 4,
     Op.AUDIT_QUERY: 36,
     Op.AUDIT_EXPORT: 6,
 }
@@ -408,3 +411,24 @@ def test_passwords_stay_out_of_texts() -> None:
     for request in (m.Authenticate("bob", "hush"), m.ChangePassword("bob", "hush", "hush", [])):
         assert "hush" not in repr(request)
         assert "bob" in repr(request)
+
+
+HEADERS = [("trace", b"\x01\xff")]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("txn_produce_with_headers", m.ProduceInTransaction("txn-1", "t", b"hello", b"k1", -1, HEADERS)),
+        ("produce_delayed_with_headers", m.ProduceDelayed("t", b"hello", 5000, b"k1", -1, HEADERS)),
+        ("produce_with_ttl_with_headers", m.ProduceWithTtl("t", b"hello", 60_000, b"k1", -1, HEADERS)),
+    ],
+)
+def test_headers_come_behind_a_whole_record(name: str, message: m.Request) -> None:
+    data = vector_bytes("flymq")[f"message_opcodes/{name}"]
+    assert requests.encode(message) == data
+    assert requests.decode(data[2], data[8:]) == message
+    for cut in range(1, 17):  # half of them is a mistake
+        with pytest.raises(MalformedPayload):
+            requests.decode(data[2], data[8:-cut])
+    assert requests.decode(data[2], data[8:-17]) == msgspec.structs.replace(message, headers=[])

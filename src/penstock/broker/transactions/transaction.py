@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final
 
+from penstock.broker.limits import headers_size
 from penstock.broker.names import Scope
 from penstock.broker.security.access import Identity
+from penstock.log.batch import Headers
 from penstock.log.engine import CommitGroup, GroupState
 
 PREFIX: Final = "txn-"
@@ -54,6 +56,7 @@ class Lot:
     keys: list[bytes | None] = field(default_factory=list)
     partitions: list[int] = field(default_factory=list)  # as they were asked for
     expires: list[int] = field(default_factory=list)  # µs since 1970; 0 = never
+    headers: list[Headers] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
@@ -74,13 +77,24 @@ class Transaction:
             return ACTIVE
         return COMMITTING if self.outcome.state is GroupState.OPEN else COMMITTED
 
-    def size_of(self, scope: Scope, topic: str, value: bytes, key: bytes | None, *, letter: bool) -> int:
+    def size_of(
+        self, scope: Scope, topic: str, value: bytes, key: bytes | None, headers: Headers, *, letter: bool
+    ) -> int:
         """The size that one more record would add, to a topic or, as it seems, to its dead letters."""
         first = (scope, topic) not in self.lots
-        return RECORD_BYTES + len(value) + len(key or b"") + first * TOPIC_BYTES + letter * LETTER_BYTES
+        own = len(value) + len(key or b"") + headers_size(headers)
+        return RECORD_BYTES + own + first * TOPIC_BYTES + letter * LETTER_BYTES
 
     def add(
-        self, scope: Scope, topic: str, value: bytes, key: bytes | None, partition: int, expires: int, size: int
+        self,
+        scope: Scope,
+        topic: str,
+        value: bytes,
+        key: bytes | None,
+        partition: int,
+        expires: int,
+        headers: Headers,
+        size: int,
     ) -> None:
         self.size += size
         self.records += 1
@@ -89,3 +103,4 @@ class Transaction:
         lot.keys.append(key)
         lot.partitions.append(partition)
         lot.expires.append(expires)
+        lot.headers.append(headers)

@@ -42,6 +42,7 @@ from penstock.broker.transactions.transaction import (
     belongs,
     new_id,
 )
+from penstock.log.batch import Headers
 from penstock.log.engine import CommitGroup, GroupState, Records
 
 REMEMBERED: Final = 10_000  # ids of transactions that were dropped, to say why they are gone
@@ -142,6 +143,7 @@ class Transactions:
         key: bytes | None = None,
         partition: int = ANY,
         expires: int = 0,
+        headers: Headers = (),
     ) -> None:
         """One more record. What would make the commit fail is refused here already, as far as it can be known.
 
@@ -154,10 +156,10 @@ class Transactions:
         if not 0 <= chosen < found.partitions:
             raise PartitionNotFound(topic, partition, found.partitions)
         self._validator.check_room(scope.tenant)
-        admitted = self._validator.validate(found, [chosen], [value], [key])
-        size = transaction.size_of(scope, topic, value, key, letter=bool(admitted.dead_lettered))
+        admitted = self._validator.validate(found, [chosen], [value], [key], [headers] if headers else None)
+        size = transaction.size_of(scope, topic, value, key, headers, letter=bool(admitted.dead_lettered))
         self._check_room(transaction, size)
-        transaction.add(scope, topic, value, key, partition, expires, size)
+        transaction.add(scope, topic, value, key, partition, expires, headers, size)
         self._hold(transaction.scope.tenant, 0, size)
 
     def commit(self, identity: Identity, id: str) -> tuple[Committed, CommitGroup | None]:  # noqa: A002
@@ -290,7 +292,8 @@ class Transactions:
             chosen = self._partitioner.choose(topic, lot.keys, lot.partitions)
             keys = lot.keys if any(lot.keys) else None
             expires = lot.expires if any(lot.expires) else None
-            admitted = self._validator.validate(topic, chosen, lot.values, keys, None, expires, coming=created)
+            headers = lot.headers if any(lot.headers) else None
+            admitted = self._validator.validate(topic, chosen, lot.values, keys, headers, expires, coming=created)
             writes += admitted.writes
             created += admitted.events
             size += admitted.size

@@ -11,7 +11,7 @@ from penstock.clients._core.inflight import OrderedRequests
 from penstock.clients._core.procedure import Procedure, exchange
 from penstock.clients._core.requests import RequestSpec
 from penstock.clients.flymq.errors import FAMILY, BadReply, ReplyError, Unsendable, reply_error
-from penstock.clients.flymq.requests import authenticate
+from penstock.clients.flymq.requests import authenticate, use_scope
 from penstock.wire.flymq import messages as m
 from penstock.wire.flymq.codec import replies, requests
 from penstock.wire.flymq.errors import ProtocolError
@@ -20,12 +20,16 @@ from penstock.wire.flymq.opcodes import Op
 
 
 class FlyMqBinding(Binding):
-    """`credentials` are those of the last login that was accepted, or is to be tried."""
+    """`credentials` are those of the last login that was accepted, or is to be tried; `scope` is a tenant and a
+    namespace, for brokers that know our extension."""
 
     errors = FAMILY
 
-    def __init__(self, credentials: tuple[str, str] | None, timeout: float) -> None:
+    def __init__(
+        self, credentials: tuple[str, str] | None, timeout: float, scope: tuple[str, str] | None = None
+    ) -> None:
         self.credentials = credentials
+        self.scope = scope
         self._timeout = timeout
 
     def encode(self, spec: RequestSpec[Any], _request_id: int) -> bytes:
@@ -38,6 +42,8 @@ class FlyMqBinding(Binding):
         return FlyMqRequests(self._timeout)
 
     def login(self, connection: Connection) -> Procedure[None]:
+        if self.scope is not None:
+            yield from exchange(connection, self.batch([use_scope(*self.scope)]))
         if self.credentials is not None:
             yield from exchange(connection, self.batch([authenticate(*self.credentials)]))
 

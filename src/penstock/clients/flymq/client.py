@@ -39,14 +39,16 @@ class FlyMqMethods(Generic[Sleep]):
         timeout: float = 30.0,
         retry: RetryPolicy | None = None,
         sleep: Sleep | None = None,
+        scope: tuple[str, str] | None = None,
     ) -> None:
+        """`scope` is the tenant and the namespace of everything that this client does: an extension."""
         if (username is None) != (password is None):
             raise ValueError("a user name and a password go together")
         credentials = None if username is None or password is None else (username, password)
         self._connect_options = ConnectOptions(
             Addresses([Address(host, port)]), tls_context(tls), timeout, retry or RetryPolicy()
         )
-        self._binding = FlyMqBinding(credentials, timeout)
+        self._binding = FlyMqBinding(credentials, timeout, scope)
         self._start(sleep)
 
     def _start(self, sleep: Sleep | None) -> None:
@@ -64,6 +66,13 @@ class FlyMqMethods(Generic[Sleep]):
         result: m.AuthResult = result_of(outcome)
         self._binding.credentials = (username, password)
         return result
+
+    @procedure_method
+    def use_scope(self, tenant: str, namespace: str = "default") -> Procedure[None]:
+        """Make a tenant and a namespace those of everything that follows, now and after every reconnect."""
+        (outcome,) = yield [requests.use_scope(tenant, namespace)]
+        result_of(outcome)
+        self._binding.scope = (tenant, namespace)
 
     produce_many = procedure_method(produce_pipeline.produce_many)
 
@@ -157,6 +166,7 @@ class Client(FlyMqMethods[Callable[[float], None]], BlockingClient):
             timeout=options.timeout,
             retry=options.retry,
             sleep=self._driver.sleep,
+            scope=self._binding.scope,
         )
 
     def transaction(self) -> Transaction:

@@ -126,10 +126,18 @@ def produce_records(
 
 
 def produce_delayed(
-    topic: str, value: bytes, delay_ms: int, key: bytes | None = None, partition: int = ANY, *, retry: bool = False
+    topic: str,
+    value: bytes,
+    delay_ms: int,
+    key: bytes | None = None,
+    partition: int = ANY,
+    headers: Sequence[tuple[str, bytes]] = (),
+    *,
+    retry: bool = False,
 ) -> RequestSpec[m.RecordMetadata]:
     """Store a record that appears later. The offset in the answer is the id for `cancel_delayed`."""
-    return RequestSpec(m.ProduceDelayed(topic, value, delay_ms, key, partition), whole, idempotent=retry, changes=retry)
+    request = m.ProduceDelayed(topic, value, delay_ms, key, partition, list(headers))
+    return RequestSpec(request, whole, idempotent=retry, changes=retry)
 
 
 def cancel_delayed(message_id: int | str) -> RequestSpec[None]:
@@ -138,10 +146,18 @@ def cancel_delayed(message_id: int | str) -> RequestSpec[None]:
 
 
 def produce_with_ttl(
-    topic: str, value: bytes, ttl_ms: int, key: bytes | None = None, partition: int = ANY, *, retry: bool = False
+    topic: str,
+    value: bytes,
+    ttl_ms: int,
+    key: bytes | None = None,
+    partition: int = ANY,
+    headers: Sequence[tuple[str, bytes]] = (),
+    *,
+    retry: bool = False,
 ) -> RequestSpec[m.RecordMetadata]:
     """Store a record that is not served any more after so many milliseconds; 0: as the topic says."""
-    return RequestSpec(m.ProduceWithTtl(topic, value, ttl_ms, key, partition), whole, idempotent=retry, changes=retry)
+    request = m.ProduceWithTtl(topic, value, ttl_ms, key, partition, list(headers))
+    return RequestSpec(request, whole, idempotent=retry, changes=retry)
 
 
 def produce_with_schema(topic: str, schema: str, value: bytes, *, retry: bool = False) -> RequestSpec[m.RecordMetadata]:
@@ -326,10 +342,15 @@ def begin() -> RequestSpec[str]:
 
 
 def produce_in_transaction(
-    transaction_id: str, topic: str, value: bytes, key: bytes | None = None, partition: int = ANY
+    transaction_id: str,
+    topic: str,
+    value: bytes,
+    key: bytes | None = None,
+    partition: int = ANY,
+    headers: Sequence[tuple[str, bytes]] = (),
 ) -> RequestSpec[m.RecordMetadata]:
     """Store a record with the transaction. It has no offset until then."""
-    return RequestSpec(m.ProduceInTransaction(transaction_id, topic, value, key, partition), whole)
+    return RequestSpec(m.ProduceInTransaction(transaction_id, topic, value, key, partition, list(headers)), whole)
 
 
 def commit_transaction(transaction_id: str) -> RequestSpec[None]:
@@ -374,6 +395,11 @@ def cluster_metadata(topic: str = "") -> RequestSpec[m.ClusterMetadata]:
 def authenticate(username: str, password: str) -> RequestSpec[m.AuthResult]:
     """Log in; LoginFailed if that is refused. Name and roles are in the answer only if the server is set to tell."""
     return _idempotent(m.Authenticate(username, password), _logged_in)
+
+
+def use_scope(tenant: str, namespace: str) -> RequestSpec[None]:
+    """Make this tenant and namespace those of the connection."""
+    return _idempotent(m.UseScope(tenant, namespace), _done)
 
 
 def who_am_i() -> RequestSpec[m.CurrentUser]:

@@ -8,6 +8,7 @@ exception has stored all of its records, and one that ends by TransactionOver no
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
@@ -37,10 +38,16 @@ class _TransactionProcedures(Generic[C]):
 
     @procedure_method
     def produce(
-        self, topic: str, value: bytes, key: bytes | None = None, partition: int = requests.ANY
+        self,
+        topic: str,
+        value: bytes,
+        key: bytes | None = None,
+        partition: int = requests.ANY,
+        headers: Sequence[tuple[str, bytes]] = (),
     ) -> Procedure[m.RecordMetadata]:
         """Store a record with the others. It has no offset until the end of the block."""
-        (stored,) = results_of((yield [requests.produce_in_transaction(self._id, topic, value, key, partition)]))
+        spec = requests.produce_in_transaction(self._id, topic, value, key, partition, headers)
+        (stored,) = results_of((yield [spec]))
         return stored  # type: ignore[no-any-return]
 
     def _begin(self) -> Procedure[Self]:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.broker.broker import Broker
-from penstock.broker.names import DEFAULT_SCOPE
+from penstock.broker.names import DEFAULT_SCOPE, Scope
 from penstock.broker.security.access import ANONYMOUS, Identity
 from penstock.doors.request_context import RequestContext
 from penstock.wire.flymq.messages import AuthStyle
 
-SCOPE: Final = DEFAULT_SCOPE  # FlyMQ has no tenants
+SCOPE: Final = DEFAULT_SCOPE  # FlyMQ has no tenants; a connection of our clients may name one
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,12 @@ class FlyMqSettings:
 class FlyMqContext(RequestContext):
     """One connection. A login changes its identity."""
 
-    __slots__ = ("owner", "settings")
+    __slots__ = ("owner", "scope", "settings")
 
     def __init__(self, broker: Broker, identity: Identity, peer: str, settings: FlyMqSettings) -> None:
         super().__init__(broker, identity, peer)
         self.settings = settings
+        self.scope: Scope = SCOPE
         self.owner = object()  # of the transactions and memberships that end with this connection
 
     def release(self) -> None:

@@ -18,7 +18,7 @@ from penstock.broker.security.access import Identity
 from penstock.doors.flymq.errors import EXPECTED, text_of
 from penstock.doors.flymq.handlers.records import append, produce
 from penstock.doors.flymq.handlers.table import HANDLERS
-from penstock.doors.flymq.request_context import SCOPE, FlyMqContext, FlyMqSettings
+from penstock.doors.flymq.request_context import FlyMqContext, FlyMqSettings
 from penstock.doors.flymq.unpacking import UnpackingQueue, UnpackingTask
 from penstock.doors.handlers import Handler
 from penstock.doors.login_allowance import login_allowance
@@ -120,7 +120,7 @@ class FlyMqSession(RequestPipeline):
         content tells. A login is small."""
         context, limit = self._context, MAX_PAYLOAD
         if handler.permission is not None:
-            context.broker.access.require_any(context.identity, handler.permission, SCOPE)
+            context.broker.access.require_any(context.identity, handler.permission, context.scope)
         elif context.anonymous and context.broker.access.enforced:
             limit = MAX_LOGIN
         inflation = Inflation(request.frame.payload, limit)

@@ -35,6 +35,7 @@ class Op(enum.IntEnum):
     PRODUCE_BATCH = 0x0C
     PRODUCE_RECORDS = 0x0D
     FETCH_RECORDS = 0x0E
+    USE_SCOPE = 0x0F
 
     REGISTER_SCHEMA = 0x10
     GET_SCHEMA = 0x11

@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.broker.errors import InvalidArgument
 from penstock.broker.security import audit_event as audit
 from penstock.broker.security.user import PRINCIPAL
-from penstock.doors.flymq.request_context import SCOPE, FlyMqContext
+from penstock.doors.flymq.request_context import FlyMqContext
 from penstock.doors.reply import OffloadedReply, Outcome, Reply
 from penstock.wire.flymq import messages as m
 
@@ -29,14 +29,14 @@ def query(context: FlyMqContext, request: m.AuditQuery) -> Outcome:
         ]
         return Reply(m.AuditPage(events, page.total, page.has_more))
 
-    work = context.broker.audit.query(context.identity, SCOPE.tenant, _query(request))
+    work = context.broker.audit.query(context.identity, context.scope.tenant, _query(request))
     return OffloadedReply(context.broker, work, answer)
 
 
 def export(context: FlyMqContext, request: m.AuditExportRequest) -> Outcome:
     if request.format not in ("json", "csv"):
         raise InvalidArgument(f"unknown export format: {request.format}")
-    work = context.broker.audit.export(context.identity, SCOPE.tenant, _query(request.query), request.format)
+    work = context.broker.audit.export(context.identity, context.scope.tenant, _query(request.query), request.format)
     return OffloadedReply(context.broker, work, lambda data: Reply(m.AuditExport(request.format, data)))
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from penstock.broker.errors import RecordUnsendable
 from penstock.broker.queues.dead_letter import SUFFIX, DeadLetter
 from penstock.broker.queues.dead_letters import LetterPage, Replayed
-from penstock.doors.flymq.request_context import SCOPE, FlyMqContext
+from penstock.doors.flymq.request_context import FlyMqContext
 from penstock.doors.reply import OffloadedReply, Outcome, Reply
 from penstock.wire.flymq import messages as m
 from penstock.wire.flymq.codec.replies import MAX_DLQ_MESSAGES, dlq_message_size
@@ -30,7 +30,9 @@ def fetch(context: FlyMqContext, request: m.FetchDlq) -> Outcome:
         return Reply(m.DlqMessages(found, page.next))
 
     wanted = min(request.max_messages, MAX_MESSAGES)
-    read = context.broker.dead_letters.fetch(context.identity, SCOPE, request.topic, wanted, request.offset or 0)
+    read = context.broker.dead_letters.fetch(
+        context.identity, context.scope, request.topic, wanted, request.offset or 0
+    )
     return OffloadedReply(context.broker, read, answer)
 
 
@@ -54,8 +56,10 @@ def replay(context: FlyMqContext, request: m.ReplayDlq) -> Outcome:
     def answer(replayed: Replayed) -> Reply:
         return Reply(m.Done(), replayed.appended.group)
 
-    return OffloadedReply(context.broker, dead_letters.replay(context.identity, SCOPE, request.topic, which), answer)
+    return OffloadedReply(
+        context.broker, dead_letters.replay(context.identity, context.scope, request.topic, which), answer
+    )
 
 
 def purge(context: FlyMqContext, request: m.PurgeDlq) -> Reply:
-    return Reply(m.Done(), context.broker.dead_letters.purge(context.identity, SCOPE, request.topic))
+    return Reply(m.Done(), context.broker.dead_letters.purge(context.identity, context.scope, request.topic))

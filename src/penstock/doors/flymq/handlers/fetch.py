@@ -12,7 +12,7 @@ from penstock.broker.fetch.visible_read import VisibleRead
 from penstock.broker.security.access import Permission
 from penstock.doors.fetch import READ, REPLY, WAIT, FetchTask, Step
 from penstock.doors.flymq.handlers.groups import LATEST
-from penstock.doors.flymq.request_context import SCOPE, FlyMqContext
+from penstock.doors.flymq.request_context import FlyMqContext
 from penstock.doors.reply import Reply
 from penstock.log.batch import Headers, RecordSlice
 from penstock.log.errors import OffsetOutOfRange
@@ -43,7 +43,7 @@ class FlyMqFetch(FetchTask):
         self._context = context
         self._request = request
         if request.filter:  # it takes a while to compile one: not for everybody
-            context.broker.access.require(context.identity, Permission.READ, SCOPE, request.topic)
+            context.broker.access.require(context.identity, Permission.READ, context.scope, request.topic)
         self._filter: Filter | None = compile_filter(request.filter) if request.filter else None
         if self._filter is not None:
             self.executor = self.broker.scan_executor
@@ -72,7 +72,7 @@ class FlyMqFetch(FetchTask):
         records, size = self._limit, MAX_BYTES - self._bytes
         if self._filter is not None:
             records, size = STEP_RECORDS, min(size, MAX_WORK // self._filter.cost)
-        partition = (self._context.identity, SCOPE, request.topic, request.partition)
+        partition = (self._context.identity, self._context.scope, request.topic, request.partition)
         try:
             return self.broker.fetch.plan(*partition, self._offset, size, records)
         except OffsetOutOfRange as error:
@@ -143,18 +143,18 @@ class FlyMqFetch(FetchTask):
 
     def _has_grown(self) -> bool:
         """Whether there are records that were committed during a read off the loop: no waiter is called for them."""
-        identity, request = self._context.identity, self._request
-        return self.broker.groups.start(identity, SCOPE, request.topic, request.partition, LATEST) > self._offset
+        where, request = (self._context.identity, self._context.scope), self._request
+        return self.broker.groups.start(*where, request.topic, request.partition, LATEST) > self._offset
 
     def _starts_to_wait(self) -> bool:
         """Long poll: wait for the partition to grow, if the topic or the configuration says so."""
         context, request = self._context, self._request
-        seconds = self.broker.fetch.max_wait(context.identity, SCOPE, request.topic)
+        seconds = self.broker.fetch.max_wait(context.identity, context.scope, request.topic)
         wait = min(self._default_wait() if seconds is None else int(seconds * 1_000_000), MAX_WAIT)
         if not self._has_time(wait):
             return False
         self._waiter = self.broker.fetch.wait(
-            context.identity, SCOPE, request.topic, request.partition, self._began + wait, self.resume
+            context.identity, context.scope, request.topic, request.partition, self._began + wait, self.resume
         )
         return True
 

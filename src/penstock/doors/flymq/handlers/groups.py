@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from penstock.broker.errors import InvalidArgument
 from penstock.broker.groups.group import GroupView
-from penstock.doors.flymq.request_context import SCOPE, FlyMqContext
+from penstock.doors.flymq.request_context import FlyMqContext
 from penstock.doors.reply import OffloadedReply, Outcome, Reply
 from penstock.wire.flymq import messages as m
 
@@ -23,22 +23,22 @@ def subscribe(context: FlyMqContext, request: m.Subscribe) -> Reply:
     if mode not in (EARLIEST, LATEST, COMMITTED):
         raise InvalidArgument(f"unknown subscribe mode: {request.mode}")
     broker = context.broker
-    offset = broker.groups.start(context.identity, SCOPE, request.topic, request.partition, mode, request.group)
+    offset = broker.groups.start(context.identity, context.scope, request.topic, request.partition, mode, request.group)
     if request.group:
-        broker.group_membership.join(SCOPE, request.group, request.topic, context.peer, context.owner)
+        broker.group_membership.join(context.scope, request.group, request.topic, context.peer, context.owner)
     return Reply(m.Position(offset))
 
 
 def commit(context: FlyMqContext, request: m.Commit) -> Reply:
     group = context.broker.groups.commit(
-        context.identity, SCOPE, request.group, request.topic, request.partition, request.offset
+        context.identity, context.scope, request.group, request.topic, request.partition, request.offset
     )
     return Reply(m.Done(), group)
 
 
 def get_offset(context: FlyMqContext, request: m.GetOffset) -> Reply:
     """0 in a partition where the group has committed nothing."""
-    group = (context.identity, SCOPE, request.group, request.topic)
+    group = (context.identity, context.scope, request.group, request.topic)
     offset = context.broker.groups.committed(*group, request.partition)
     context.broker.groups.describe(*group)
     return Reply(m.Position(offset or 0))
@@ -48,37 +48,39 @@ def reset_offset(context: FlyMqContext, request: m.ResetOffset) -> Reply:
     to = request.offset if request.mode == OFFSET else ENDS.get(request.mode)
     if to is None:
         raise InvalidArgument(f"unknown reset mode: {request.mode}")
-    _, group = context.broker.groups.reset(context.identity, SCOPE, request.group, request.topic, request.partition, to)
+    _, group = context.broker.groups.reset(
+        context.identity, context.scope, request.group, request.topic, request.partition, to
+    )
     return Reply(m.Done(), group)
 
 
 def get_lag(context: FlyMqContext, request: m.GetLag) -> Reply:
-    lag = context.broker.groups.lag(context.identity, SCOPE, request.group, request.topic, request.partition)
+    lag = context.broker.groups.lag(context.identity, context.scope, request.group, request.topic, request.partition)
     committed = lag.committed or 0
     return Reply(m.Lag(committed, committed, lag.latest, lag.lag))
 
 
 def list_groups(context: FlyMqContext, _request: m.ListGroups) -> Reply:
-    return Reply(m.GroupList([_info(group) for group in context.broker.groups.list(context.identity, SCOPE)]))
+    return Reply(m.GroupList([_info(group) for group in context.broker.groups.list(context.identity, context.scope)]))
 
 
 def describe(context: FlyMqContext, request: m.DescribeGroup) -> Reply:
-    return Reply(_info(context.broker.groups.describe(context.identity, SCOPE, request.group, request.topic)))
+    return Reply(_info(context.broker.groups.describe(context.identity, context.scope, request.group, request.topic)))
 
 
 def delete(context: FlyMqContext, request: m.DeleteGroup) -> Reply:
-    return Reply(m.Done(), context.broker.groups.delete(context.identity, SCOPE, request.group, request.topic))
+    return Reply(m.Done(), context.broker.groups.delete(context.identity, context.scope, request.group, request.topic))
 
 
 def seek_to_timestamp(context: FlyMqContext, request: m.SeekToTimestamp) -> Outcome:
     """The first offset that is not older; with a group, that is where the group stands from now on."""
     broker, partition = context.broker, (request.topic, request.partition)
-    work = broker.topics.offset_at(context.identity, SCOPE, *partition, request.timestamp_ms * 1000)
+    work = broker.topics.offset_at(context.identity, context.scope, *partition, request.timestamp_ms * 1000)
 
     def answer(offset: int) -> Reply:
         if not request.group:
             return Reply(m.Position(offset))
-        group = broker.groups.commit(context.identity, SCOPE, request.group, *partition, offset)
+        group = broker.groups.commit(context.identity, context.scope, request.group, *partition, offset)
         return Reply(m.Position(offset), group)
 
     return OffloadedReply(broker, work, answer)

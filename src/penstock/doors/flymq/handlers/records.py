@@ -21,9 +21,9 @@ from penstock.broker.queues.dead_letter import SUFFIX
 from penstock.broker.runtime.executor import Deferred
 from penstock.broker.security.access import Permission
 from penstock.doors.flymq.errors import EndOfLog
-from penstock.doors.flymq.request_context import SCOPE, FlyMqContext
+from penstock.doors.flymq.request_context import FlyMqContext
 from penstock.doors.reply import OffloadedReply, Outcome, Reply
-from penstock.log.batch import RecordSlice
+from penstock.log.batch import Headers, RecordSlice
 from penstock.log.errors import OffsetOutOfRange
 from penstock.wire.flymq import messages as m
 from penstock.wire.flymq.codec.replies import MAX_CONSUMED
@@ -36,11 +36,18 @@ def produce(context: FlyMqContext, request: m.Produce) -> Reply:
 
 
 def store(
-    context: FlyMqContext, topic: str, value: bytes, key: bytes | None, partition: int, expires: int | None = None
+    context: FlyMqContext,
+    topic: str,
+    value: bytes,
+    key: bytes | None,
+    partition: int,
+    expires: int | None = None,
+    headers: Sequence[tuple[str, bytes]] = (),
 ) -> Reply:
     """Append one record. The reply has its partition and offset."""
     keys = [key] if key else None
-    produced = append(context, topic, [value], keys, [partition], None if expires is None else [expires])
+    lives = None if expires is None else [expires]
+    produced = append(context, topic, [value], keys, [partition], lives, [tuple(headers)] if headers else None)
     dead_lettered = produced.dead_lettered.get(0)
     written = (topic, produced.partitions[0], produced.offsets[0])
     if dead_lettered is not None:
@@ -56,14 +63,15 @@ def append(
     keys: Sequence[bytes | None] | None,
     partitions: Sequence[int],
     expires: Sequence[int] | None = None,
+    headers: Sequence[Headers] | None = None,
     *,
     allow_dead_letters: bool = True,
 ) -> ProducedPartitioned:
     """Append records of one topic, which is created on first use. `keys`: None if no record has one, so that none are
     stored."""
     append = partial(
-        context.broker.produce.append_partitioned, context.identity, SCOPE, topic, values, keys, partitions,
-        expires=expires, allow_dead_letters=allow_dead_letters,
+        context.broker.produce.append_partitioned, context.identity, context.scope, topic, values, keys, partitions,
+        headers, expires=expires, allow_dead_letters=allow_dead_letters,
     )  # fmt: skip
     return _on_first_use(context, topic, values, keys, partitions, append)
 
@@ -81,7 +89,7 @@ def _on_first_use(
         return append()
     except TopicNotFound:  # rarely so: looked at only then
         check = partial(_check_first, context, topic, values, keys, partitions)
-        context.broker.topics.ensure(context.identity, SCOPE, topic, prepare=check)
+        context.broker.topics.ensure(context.identity, context.scope, topic, prepare=check)
         return append()
 
 
@@ -111,8 +119,8 @@ def produce_records(context: FlyMqContext, request: m.ProduceRecords) -> Reply:
     topic, values, partitions = request.topic, request.values, request.partitions
     keys = request.keys if any(request.keys) else None
     headers = [tuple(texts) for texts in request.headers] if any(request.headers) else None
-    produce, where = context.broker.produce, (context.identity, SCOPE, topic)
-    context.broker.access.require(context.identity, Permission.WRITE, SCOPE, topic)
+    produce, where = context.broker.produce, (context.identity, context.scope, topic)
+    context.broker.access.require(context.identity, Permission.WRITE, context.scope, topic)
     if headers is not None:
         context.broker.validator.measure_headers(values, keys, headers)
     if request.producer:
@@ -132,8 +140,8 @@ def _batch_reply(topic: str, produced: ProducedPartitioned) -> Reply:
 
 
 def produce_with_schema(context: FlyMqContext, request: m.ProduceWithSchema) -> Reply:
-    context.broker.access.require(context.identity, Permission.WRITE, SCOPE, request.topic)
-    reasons = context.broker.schemas.validate(context.identity, SCOPE, request.schema, request.value)
+    context.broker.access.require(context.identity, Permission.WRITE, context.scope, request.topic)
+    reasons = context.broker.schemas.validate(context.identity, context.scope, request.schema, request.value)
     if reasons:
         raise RecordRejected(reasons)
     return store(context, request.topic, request.value, None, m.ANY_PARTITION)
@@ -144,16 +152,17 @@ def produce_with_ttl(context: FlyMqContext, request: m.ProduceWithTtl) -> Reply:
     if not 0 <= request.ttl_ms <= MAX_LIFE_MS:
         raise InvalidArgument(f"ttl {request.ttl_ms} ms is out of range")
     expires = context.broker.now() + request.ttl_ms * 1000 if request.ttl_ms else None
-    return store(context, request.topic, request.value, request.key, request.partition, expires)
+    return store(context, request.topic, request.value, request.key, request.partition, expires, request.headers)
 
 
 def produce_delayed(context: FlyMqContext, request: m.ProduceDelayed) -> Reply:
     """The offset in the reply is the id by which the record can be cancelled while it waits."""
     broker = context.broker
     check = partial(_check_first, context, request.topic, [request.value], [request.key], [request.partition])
-    broker.topics.ensure(context.identity, SCOPE, request.topic, prepare=check)
+    broker.topics.ensure(context.identity, context.scope, request.topic, prepare=check)
+    record = (request.topic, request.value, request.key, request.partition)
     delayed, group = broker.delays.schedule(
-        context.identity, SCOPE, request.topic, request.value, request.key, request.partition, request.delay_ms * 1000
+        *(context.identity, context.scope, *record), request.delay_ms * 1000, tuple(request.headers)
     )
     key_size = len(request.key) if request.key else m.NO_KEY
     if isinstance(delayed, int):
@@ -166,13 +175,15 @@ def produce_delayed(context: FlyMqContext, request: m.ProduceDelayed) -> Reply:
 def cancel_delayed(context: FlyMqContext, request: m.CancelDelayed) -> Reply:
     text = request.message_id
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
-    return Reply(m.Done(), context.broker.delays.cancel(context.identity, SCOPE, number))
+    return Reply(m.Done(), context.broker.delays.cancel(context.identity, context.scope, number))
 
 
 def consume(context: FlyMqContext, request: m.Consume | m.ConsumeZeroCopy) -> Outcome:
     offset = request.offset
     try:
-        plan = context.broker.fetch.plan(context.identity, SCOPE, request.topic, request.partition, offset, 1, 1)
+        plan = context.broker.fetch.plan(
+            context.identity, context.scope, request.topic, request.partition, offset, 1, 1
+        )
     except OffsetOutOfRange:
         raise EndOfLog from None
 

@@ -13,6 +13,7 @@ from penstock.doors.flymq.handlers import (
     groups,
     records,
     schemas,
+    scope,
     topics,
     transactions,
     users,
@@ -87,6 +88,7 @@ HANDLERS: Final[dict[int, Handler]] = {
     Op.ROLE_LIST: reads(users.list_roles),
     Op.ROLE_SET: writes(users.set_role, ADMIN),
     Op.ROLE_DELETE: writes(users.delete_role, ADMIN),
+    Op.USE_SCOPE: reads(scope.use),  # whoever it is: each request there is checked
     Op.AUDIT_QUERY: reads(audit.query, AUDIT),
     Op.AUDIT_EXPORT: reads(audit.export, AUDIT),
 }

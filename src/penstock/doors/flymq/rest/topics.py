@@ -40,7 +40,7 @@ class TopicRoutes:
         """One that exists is left as it is, as CREATE_TOPIC leaves it."""
         wanted: d.NewTopic = request.body
         partitions = wanted.options.partitions if wanted.options is not None else wanted.partitions
-        group = create_topic(self._broker, request.identity, wanted.name, partitions or 0)
+        group = create_topic(self._broker, request.identity, SCOPE, wanted.name, partitions or 0)
         described = self._broker.topics.describe(request.identity, SCOPE, wanted.name)
         return after_commit(group, json_reply(_topic(described), 201))
 

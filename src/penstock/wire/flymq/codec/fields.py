@@ -151,27 +151,38 @@ def sized(layout: Layout[M]) -> Field[M]:
     return Field(lambda r: layout.decode(B32.read(r)), lambda message: B32.write(layout.write(message)), 4)
 
 
-def layout(kind: type[M], *fields: Field[Any], tail: int = 0) -> Layout[M]:
+def layout(kind: type[M], *fields: Field[Any], tail: int = 0, last: Field[Any] | None = None) -> Layout[M]:
     """The layout of a message with these fields, in this order.
 
     The last `tail` of them may be missing, all together: they then have the defaults of the class. If anything is
-    left where they would begin, they must be there in full: half a tail is a mistake that should not go unnoticed."""
+    left where they would begin, they must be there in full: half a tail is a mistake that should not go unnoticed.
+    `last` is a list behind a whole tail, which may be missing for itself."""
     names = kind.__struct_fields__
+    lists = kind.__struct_defaults__
+    if last is not None:
+        names, lists = names[:-1], lists[:-1]
+    last_name = "" if last is None else kind.__struct_fields__[-1]
     assert len(names) == len(fields), kind
     required = len(fields) - tail
     readers = [field.read for field in fields[:required]]
     tail_readers = [field.read for field in fields[required:]]
     writers = [(name, field.write) for name, field in zip(names, fields, strict=True)]
-    defaults = dict(zip(names[required:], kind.__struct_defaults__[-tail:] if tail else (), strict=True))
+    defaults = dict(zip(names[required:], lists[-tail:] if tail else (), strict=True))
 
     def read(reader: Reader) -> M:
         values = [read_one(reader) for read_one in readers]
         if tail_readers and reader.left:
             values += [read_one(reader) for read_one in tail_readers]
+            if last is not None and reader.left:
+                values.append(last.read(reader))
         return kind(*values)
 
     def write(message: M) -> bytes:
-        absent = defaults and all(getattr(message, name) == value for name, value in defaults.items())
-        return b"".join([w(getattr(message, name)) for name, w in (writers[:required] if absent else writers)])
+        listed = getattr(message, last_name) if last is not None else None
+        absent = defaults and not listed and all(getattr(message, name) == each for name, each in defaults.items())
+        parts = [w(getattr(message, name)) for name, w in (writers[:required] if absent else writers)]
+        if last is not None and listed:
+            parts.append(last.write(listed))
+        return b"".join(parts)
 
     return Layout(kind, read, write, sum(field.minimum for field in fields[:required]))

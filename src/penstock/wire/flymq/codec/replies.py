@@ -391,6 +391,7 @@ LAYOUTS: Final[dict[int, Layout[Any]]] = {
     Op.ROLE_LIST: layout(m.RoleList, many(_ROLE)),
     Op.ROLE_SET: _DONE,
     Op.ROLE_DELETE: _DONE,
+    Op.USE_SCOPE: _DONE,
     Op.AUDIT_QUERY: layout(m.AuditPage, many(sized(_AUDIT_EVENT)), I32, BOOL),
     Op.AUDIT_EXPORT: layout(m.AuditExport, S16, B32),
     Op.ERROR: Layout(m.Failure, _read_failure, _write_failure, 3),

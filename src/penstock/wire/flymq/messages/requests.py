@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from penstock.wire.flymq.messages.message import ANY_PARTITION, Message
 
 # -- records
@@ -37,12 +39,20 @@ class ProduceRecords(Message, frozen=True, gc=False):
     headers: list[list[tuple[str, bytes]]]  # of each record; empty if none has any
 
 
+class UseScope(Message, frozen=True, gc=False):
+    """The tenant and namespace of what follows on the connection, the login too."""
+
+    tenant: str
+    namespace: str
+
+
 class ProduceDelayed(Message, frozen=True, gc=False):
     topic: str
     value: bytes
     delay_ms: int
     key: bytes | None = None
     partition: int = ANY_PARTITION
+    headers: list[tuple[str, bytes]] = msgspec.field(default_factory=list)  # an extension
 
 
 class CancelDelayed(Message, frozen=True, gc=False):
@@ -55,6 +65,7 @@ class ProduceWithTtl(Message, frozen=True, gc=False):
     ttl_ms: int
     key: bytes | None = None
     partition: int = ANY_PARTITION
+    headers: list[tuple[str, bytes]] = msgspec.field(default_factory=list)  # an extension
 
 
 class ProduceWithSchema(Message, frozen=True, gc=False):
@@ -259,6 +270,7 @@ class ProduceInTransaction(Message, frozen=True, gc=False):
     value: bytes
     key: bytes | None = None
     partition: int = ANY_PARTITION
+    headers: list[tuple[str, bytes]] = msgspec.field(default_factory=list)  # an extension
 
 
 # -- cluster
@@ -425,6 +437,7 @@ Request = (
     | CommitTransaction
     | RollbackTransaction
     | ProduceInTransaction
+    | UseScope
     | JoinCluster
     | LeaveCluster
     | GetClusterStatus
