@@ -32,6 +32,7 @@ TIER_OF_DIRECTORY = {
     "cli": "process",
     "compatibility": "process",
     "connection": "process",
+    "console": "process",
     "e2e": "process",
     "fuzz": "process",
     "mirror": "process",

@@ -120,7 +120,7 @@ def test_metrics_need_a_grant_where_security_is_on(broker: Broker) -> None:
 @pytest.mark.parametrize(
     ("request_", "status"),
     [
-        (get("/"), 404),
+        (get("/nothing"), 404),
         (get("/healthy"), 404),
         (get("/health?verbose=1"), 200),
         (get("/health", method="POST"), 405),

@@ -68,7 +68,7 @@ class HealthApplication:
     def open(self, head: RequestHead) -> Admission:
         route = self._routes.get(head.path)
         if route is None and head.path != "/metrics":
-            raise HttpError(404, "not_found", "there are /health, /health/live, /health/ready, /metrics and /api")
+            raise HttpError(404, "not_found", "there are /, /health, /health/live, /health/ready, /metrics and /api")
         if head.method not in ("GET", "HEAD"):
             raise HttpError(405, "method_not_allowed", "only GET and HEAD", (("Allow", "GET, HEAD"),))
         if route is not None:

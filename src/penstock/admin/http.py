@@ -1,4 +1,4 @@
-"""The HTTP door: what monitoring asks (`health`) and the administration API (`api`), on every port.
+"""The HTTP door: what monitoring asks (`health`), the administration API (`api`) and the console, on every port.
 
 A session like that of any protocol. The same answers are given on the admin socket (`socket`)."""
 
@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.admin.api import Api, shared_api
+from penstock.admin.console import Console
 from penstock.admin.environment import Environment
 from penstock.admin.health import HealthApplication
 from penstock.broker.broker import Broker
@@ -22,18 +23,25 @@ MAX_BODY: Final = 8 << 20  # the largest of any route
 class AdminApplication:
     """All that is answered over HTTP, to one connection."""
 
-    def __init__(self, api: Api, health: HealthApplication) -> None:
+    def __init__(self, api: Api, health: HealthApplication, console: Console | None = None) -> None:
         self._api = api
+        self._console = console
         self._health = health
 
     def open(self, head: RequestHead) -> Admission:
-        return (self._api if head.path.startswith(API) else self._health).open(head)
+        if head.path.startswith(API):
+            return self._api.open(head)
+        if self._console is not None and self._console.serves(head.path):
+            return self._console.open(head)
+        return self._health.open(head)
 
 
 def http_door(environment: Environment) -> Door:
+    console = Console()
+
     def open_session(broker: Broker, channel: Channel, identity: Identity) -> HttpSession:
         health = HealthApplication(broker, environment.durability, identity)
-        application = AdminApplication(shared_api(broker, environment), health)
+        application = AdminApplication(shared_api(broker, environment), health, console)
         return HttpSession(broker, channel, identity, application, cookies=True)
 
     return Door("http", open_session, MAX_HEAD + MAX_BODY)

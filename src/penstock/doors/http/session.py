@@ -40,6 +40,12 @@ MAX_REFUSED_BODY: Final = 64 << 10  # bytes that are read to keep a connection w
 SAFE: Final = (("X-Content-Type-Options", "nosniff"), ("Cache-Control", "no-store"))
 
 
+def _safe(headers: tuple[tuple[str, str], ...]) -> list[tuple[str, str]]:
+    """`SAFE`, where a reply does not say otherwise."""
+    given = {name for name, _ in headers}
+    return [header for header in SAFE if header[0] not in given]
+
+
 class HttpSession:
     def __init__(
         self, broker: Broker, channel: Channel, identity: Identity, application: Application, *, cookies: bool = False
@@ -310,7 +316,9 @@ class HttpSession:
 
     def _send(self, reply: HttpReply, *, keep: bool) -> None:
         headers = [("Content-Type", reply.content_type), ("Content-Length", str(len(reply.body)))]
-        parts = [self._head(reply.status, [*headers, *SAFE, *reply.headers], keep=keep)]
+        if reply.status == HTTPStatus.NOT_MODIFIED:
+            headers = []  # they would be those of what was not sent
+        parts = [self._head(reply.status, [*headers, *_safe(reply.headers), *reply.headers], keep=keep)]
         if self._request is None or self._request.method != b"HEAD":
             parts.append(self._http.send(h11.Data(data=reply.body)) or b"")
         parts.append(self._http.send(h11.EndOfMessage()) or b"")
@@ -319,7 +327,7 @@ class HttpSession:
     # -- replies in pieces
 
     def _begin_stream(self, reply: StreamedReply) -> None:
-        headers = [("Content-Type", reply.content_type), *SAFE, *reply.headers]
+        headers = [("Content-Type", reply.content_type), *_safe(reply.headers), *reply.headers]
         self._channel.send(self._head(reply.status, headers, keep=not self._last))
         self._stream = reply.source
         if self._request is not None and self._request.method == b"HEAD":

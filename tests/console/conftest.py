@@ -1,0 +1,61 @@
+"""A browser and a broker for each module of tests: Debian's Chromium, driven by Playwright, and a real process."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from tests.console.demo import Api, fill
+from tests.launcher import BrokerProcess
+
+CHROMIUM = next((found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), None)
+MISSING = "no chromium: apt-get install chromium"
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a broker with demo data and without security."""
+    if CHROMIUM is None:
+        pytest.skip(MISSING)
+    with BrokerProcess(tmp_path_factory.mktemp("console")).ready() as process:
+        url = f"http://{process.address('http')}"
+        fill(Api(url), 200)
+        yield url
+
+
+@pytest.fixture(scope="module")
+def api(broker: str) -> Api:
+    return Api(broker)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip(MISSING)
+    with sync_playwright() as playwright:
+        sandbox = [] if os.getuid() else ["--no-sandbox"]  # which does not work for root
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=sandbox)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def context(browser: Browser, broker: str) -> Iterator[BrowserContext]:
+    context = browser.new_context(base_url=broker, viewport={"width": 1440, "height": 900})
+    context.set_default_timeout(20_000)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def page(context: BrowserContext) -> Iterator[Page]:
+    """A page that may not complain: what breaks the policy, or throws, fails the test."""
+    page = context.new_page()
+    complaints: list[str] = []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda message: complaints.append(message.text) if "Security Policy" in message.text else None)
+    yield page
+    assert complaints == []

@@ -1,0 +1,118 @@
+"""Messages in a real browser: looking back, searching, following, and records that would do harm."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from playwright.sync_api import Page, expect
+from tests.console.demo import Api, append
+
+HOSTILE = "<img src=x onerror=\"window.harm=1\"><script>window.harm=1</script>"
+DEEP = "[" * 5000 + "]" * 5000
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hostile(api: Api) -> None:
+    api("POST", "/topics", {"name": "evil"})
+    headers = [{"name": HOSTILE, "text": HOSTILE}]
+    texts = [HOSTILE, json.dumps({HOSTILE: HOSTILE}), DEEP, json.dumps({"wide": ["x" * 50] * 20_000})]
+    append(api, "evil", [{"key_text": HOSTILE, "value_text": text, "headers": headers} for text in texts])
+
+
+def rows(page: Page) -> int:
+    return int(page.locator(".vlist").get_attribute("aria-rowcount") or 0)
+
+
+def test_newest_first_and_the_broker_searches(page: Page) -> None:
+    page.goto("/#/topics/payments/messages")
+    expect(page.locator(".progress")).to_contain_text("100 messages shown")
+    expect(page.locator(".vrow").first).to_contain_text("0:99")
+    page.get_by_label("Search in keys, values").fill("card_declined")
+    page.get_by_role("button", name="Search").click()
+    expect(page.locator(".progress")).to_contain_text("found in 100 looked at")
+    found = rows(page)
+    assert 0 < found < 100
+    assert "text=card_declined" in page.url
+    page.reload()
+    expect(page.locator(".progress")).to_contain_text(f"{found} messages found")
+
+
+def test_filters_by_header_and_json_path(page: Page) -> None:
+    page.goto("/#/topics/payments/messages?path=%24.status%3Dfailed&header=source%3Dcheckout")
+    expect(page.locator(".progress")).to_contain_text("found in 100 looked at")
+    page.locator(".vrow").first.click()
+    expect(page.locator(".detail")).to_contain_text('"failed"')
+    expect(page.locator(".detail")).to_contain_text("checkout")
+
+
+def test_a_message_is_searched_and_shown_as_text_and_hex(page: Page) -> None:
+    page.goto("/#/topics/payments/messages?open=0:3")
+    detail = page.locator(".detail")
+    expect(detail).to_contain_text("Partition 0, offset 3")
+    page.get_by_role("button", name="Hex").click()
+    expect(detail.locator("pre.hex")).to_contain_text("000000  7b 22")
+    page.get_by_role("button", name="Text").click()
+    page.get_by_label("Search in this message").fill("payment_id")
+    expect(detail.locator("mark.now")).to_have_text("payment_id")
+    assert "as=text" in page.url
+    assert "open=0%3A3" in page.url
+
+
+def test_numbers_keep_all_their_digits(page: Page, api: Api) -> None:
+    append(api, "payments", [{"value_text": '{"id": 12345678901234567890, "ratio": 1.10}'}])
+    page.goto("/#/topics/payments/messages?open=0:100")
+    expect(page.locator(".tree")).to_contain_text("12345678901234567890")
+
+
+def test_the_tail_shows_every_message_of_a_burst_and_keeps_them(page: Page, api: Api) -> None:
+    api("POST", "/topics", {"name": "burst"})
+    page.goto("/#/topics/burst/messages?live=1")
+    expect(page.locator(".progress")).to_contain_text("live")
+    page.wait_for_timeout(300)  # until the stream is open: the broker says nothing before the first record
+    append(api, "burst", [{"value_text": f"m{index}"} for index in range(3000)])
+    expect(page.locator(".progress")).to_contain_text("3,000 messages since the tail began")
+    assert rows(page) == 3000
+    assert page.locator(".vrow").count() < 100
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator(".vrow").first).to_contain_text("m2999")
+    assert rows(page) == 3000
+
+
+def test_hostile_records_do_nothing(page: Page) -> None:
+    page.goto("/#/topics/evil/messages")
+    expect(page.locator(".vrow")).to_have_count(4)
+    for offset in range(4):
+        page.goto(f"/#/topics/evil/messages?open=0:{offset}")
+        expect(page.locator(".detail h2")).to_have_text(f"Partition 0, offset {offset}")
+        expect(page.locator(".detail")).to_contain_text("onerror")
+    assert page.evaluate("window.harm") is None
+    assert page.locator("main img, main script").count() == 0
+
+
+def test_producing_asks_and_says_where_the_record_is(page: Page, api: Api) -> None:
+    api("POST", "/topics", {"name": "inbox"})
+    page.goto("/#/topics/inbox/messages")
+    page.get_by_role("button", name="Produce").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Key").fill("k")
+    dialog.get_by_label("Value", exact=True).fill('{"a": 1}')
+    dialog.get_by_role("button", name="Append 1 record to inbox").click()
+    expect(page.locator(".toast")).to_contain_text("partition 0 at offset 0")
+    expect(page.locator(".vrow")).to_have_count(1)
+    page.get_by_role("button", name="Replay…").click()
+    page.get_by_role("button", name="Append 1 record").click()
+    expect(page.locator(".toast").last).to_contain_text("1 record appended to inbox")
+    assert api("GET", "/topics/inbox")["topic"]["records"] == 2
+
+
+def test_export_is_exactly_what_the_list_shows(page: Page) -> None:
+    page.goto("/#/topics/payments/messages?path=%24.status%3Dfailed")
+    expect(page.locator(".progress")).to_contain_text("found in")
+    shown = rows(page)
+    page.get_by_role("button", name="Export…").click()
+    with page.expect_download() as downloading:
+        page.get_by_role("button", name=f"Download {shown} messages").click()
+    lines = downloading.value.path().read_text().splitlines()
+    assert len(lines) == shown
+    assert all(json.loads(json.loads(line)["value_text"])["status"] == "failed" for line in lines)
