@@ -54,7 +54,11 @@ def fill(api: Api, records: int = 600) -> None:
     api("POST", "/topics", {"name": "page_views", "partitions": 2})
     api("POST", "/topics", {"name": "payments", "settings": {"retention_seconds": 86_400}})
     orders = [shop.order(now - records + index) for index in range(records)]
-    append(api, "orders", [{"key_text": f"customer-{index % 200}", "value_text": value.decode()} for index, value in enumerate(orders)])
+    append(
+        api,
+        "orders",
+        [{"key_text": f"customer-{index % 200}", "value_text": value.decode()} for index, value in enumerate(orders)],
+    )
     views = [shop.page_view(now - records + index) for index in range(records)]
     append(api, "page_views", [{"key_text": key.decode(), "value_text": value.decode()} for key, value in views])
     append(api, "payments", [payment(chance, index) for index in range(records // 2)])

@@ -55,7 +55,8 @@ def test_every_reply_has_the_policy_and_cannot_be_framed(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/console/", "/console/old/app.js", "/console/../http.py", "/console/%2e%2e/http.py", "/console/x/__init__.py"]
+    "path",
+    ["/console/", "/console/old/app.js", "/console/../http.py", "/console/%2e%2e/http.py", "/console/x/__init__.py"],
 )
 def test_there_is_nothing_else(peer: Peer, path: str) -> None:
     peer.ask("GET", "/")

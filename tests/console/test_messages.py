@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Page, expect
 from tests.console.demo import Api, append
 
-HOSTILE = "<img src=x onerror=\"window.harm=1\"><script>window.harm=1</script>"
+HOSTILE = '<img src=x onerror="window.harm=1"><script>window.harm=1</script>'
+EVIL = "<img src=x onerror=window.harm=1>"
 DEEP = "[" * 5000 + "]" * 5000
 
 
 @pytest.fixture(scope="module", autouse=True)
 def hostile(api: Api) -> None:
-    api("POST", "/topics", {"name": "evil"})
+    api("POST", "/topics", {"name": EVIL})
     headers = [{"name": HOSTILE, "text": HOSTILE}]
     texts = [HOSTILE, json.dumps({HOSTILE: HOSTILE}), DEEP, json.dumps({"wide": ["x" * 50] * 20_000})]
-    append(api, "evil", [{"key_text": HOSTILE, "value_text": text, "headers": headers} for text in texts])
+    append(api, quote(EVIL, safe=""), [{"key_text": HOSTILE, "value_text": text, "headers": headers} for text in texts])
 
 
 def rows(page: Page) -> int:
@@ -80,10 +82,15 @@ def test_the_tail_shows_every_message_of_a_burst_and_keeps_them(page: Page, api:
 
 
 def test_hostile_records_do_nothing(page: Page) -> None:
-    page.goto("/#/topics/evil/messages")
+    page.goto("/#/topics")
+    expect(page.get_by_role("link", name=EVIL, exact=True)).to_be_visible()
+    address = f"/#/topics/{quote(EVIL, safe='')}"
+    page.goto(address)
+    expect(page.get_by_role("heading", name=EVIL)).to_be_visible()
+    page.goto(f"{address}/messages")
     expect(page.locator(".vrow")).to_have_count(4)
     for offset in range(4):
-        page.goto(f"/#/topics/evil/messages?open=0:{offset}")
+        page.goto(f"{address}/messages?open=0:{offset}")
         expect(page.locator(".detail h2")).to_have_text(f"Partition 0, offset {offset}")
         expect(page.locator(".detail")).to_contain_text("onerror")
     assert page.evaluate("window.harm") is None

@@ -78,9 +78,9 @@ class Console:
         return HttpReply(200, file.body, file.content_type, (*caching, *HEADERS))
 
     def _loaded(self, found: dict[str, bytes], head: RequestHead) -> Outcome:
-        version = hashlib.sha256(b"".join(name.encode() + body for name, body in sorted(found.items()))).hexdigest()[:16]
-        found[PAGE] = found[PAGE].replace(VERSION, version.encode())
-        self._version = version
+        everything = b"".join(name.encode() + body for name, body in sorted(found.items()))
+        self._version = hashlib.sha256(everything).hexdigest()[:16]
+        found[PAGE] = found[PAGE].replace(VERSION, self._version.encode())
         self._files = {name: _file(name, body) for name, body in found.items()}
         return self._reply(head)
 

@@ -41,7 +41,7 @@ async function start() {
   if (!shell) shell = frame();
   replace(root, shell.element);
   shell.refresh();
-  render();
+  render(false);
 }
 
 function broken(error) {
@@ -156,7 +156,7 @@ function frame() {
   return { element, main, refresh, address };
 }
 
-function render() {
+function render(moved) {
   if (!shell) return;
   view?.leave();
   document.querySelectorAll("dialog").forEach((each) => each.close());
@@ -168,9 +168,9 @@ function render() {
   shell.address();
   if (found) found.screen(view, session);
   else view.show(view.title("Not found"), empty("There is nothing at this address", path, h("a.button", { href: "#/" }, "To the overview")));
-  view.element.querySelector("h1")?.focus({ preventScroll: true });
+  if (moved) view.element.querySelector("h1")?.focus({ preventScroll: true }); // a reader is told where it is now
 }
 
-window.addEventListener("hashchange", render);
+window.addEventListener("hashchange", () => render(true));
 shortcuts({ menu: MENU, go: (path) => go(link(path)), dialog });
 start();
