@@ -301,6 +301,10 @@ class Engine(Protocol):
     def recover(self) -> Recovered:
         """The committed state: at start, and again after a failed group that held events."""
 
+    def on_late_commit(self, callback: Callable[[], None]) -> None:
+        """Call back after groups were committed that had been given up as failed: the state is to be recovered again.
+        Only a log that others keep too has such groups."""
+
     def snapshot_from(self, source: Callable[[], bytes]) -> None:
         """Set the source of the broker's state. The engine calls `source` now and then, at a moment when the state
         holds exactly the events appended so far, so that start-up need not replay them."""

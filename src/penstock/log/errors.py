@@ -26,6 +26,15 @@ class LogFull(LogError):
     """The disk has no room. Nothing was appended; the same append may succeed once there is space."""
 
 
+class LogUnavailable(LogError):
+    """What keeps the log, such as a Kafka cluster, does not answer. Nothing was appended; the same append may succeed
+    once it answers again."""
+
+
+class NotOwner(LogReadOnly):
+    """Another broker has taken the log over. Nothing was appended here, and nothing can be any more."""
+
+
 class LogClosed(LogError):
     """The log is closed or closing."""
 

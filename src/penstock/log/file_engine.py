@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -43,6 +43,7 @@ from penstock.log.errors import (
     LogError,
     LogFull,
     LogReadOnly,
+    LogUnavailable,
     OffsetMismatch,
     OffsetOutOfRange,
 )
@@ -53,7 +54,7 @@ from penstock.log.open_group import PendingGroup, check_writes, size_of
 from penstock.log.partition import PartitionLog, Tail
 from penstock.log.producers import Produced
 from penstock.log.reading import BatchCache, DiskPlan, ReadyPlan, files_from, first_at
-from penstock.log.recovery import Trimmed
+from penstock.log.recovery import ForeignGroup, Trimmed
 from penstock.log.removal import remove_files
 from penstock.log.segment import Segment, SegmentWriter
 from penstock.log.settings import LogSettings as LogSettings
@@ -78,7 +79,7 @@ class FileEngine:
         self._syncs = settings.durability is Durability.SYNCED
         self._publishes_early = settings.durability is Durability.MEMORY
         self._clock = clock
-        self._failure: LogError | None = None  # final
+        self._failure: LogError | None = None  # final, unless it is LogUnavailable
         self._full: LogFull | None = None  # until there is room again
         self._closed = False
 
@@ -128,6 +129,7 @@ class FileEngine:
         self.reclaimed = Reclaimed(0, 0)
         self.commit_latency = Latency()
         self.write_failures = 0
+        self._on_late_commit: Callable[[], None] = lambda: None
         self._committer = committer
         committer.attach(self)
 
@@ -272,7 +274,7 @@ class FileEngine:
     def seal(self) -> PendingGroup | None:
         if self._open:
             group = self._open.pop(0)
-        elif self._want_snapshot or self._want_witness or self._want_roll:
+        elif self._failure is None and (self._want_snapshot or self._want_witness or self._want_roll):
             group = PendingGroup()
         else:
             return None
@@ -383,10 +385,15 @@ class FileEngine:
         else:
             self._stop_writing(error)
         cause: LogError | None = self._failure or self._full
-        assert cause is not None and not self._in_flight
+        assert cause is not None
         doubtful = self._failure is not None and self._writer.may_hold(sealed.number)
-        failed = [(sealed.outcome, CommitFailed(f"{DOUBTFUL}: {error}") if doubtful else cause)]
-        failed += [(group.outcome, cause) for group in self._open]
+        self._in_flight.insert(0, sealed)
+        self._give_up(lambda group: CommitFailed(f"{DOUBTFUL}: {error}") if group is sealed and doubtful else cause)
+
+    def _give_up(self, reason: Callable[[PendingGroup], LogError]) -> None:
+        """No group that is not committed will be: forget them all, and tell each why."""
+        failed = [*self._in_flight, *self._open]
+        self._in_flight.clear()
         self._open.clear()
         self.pending_bytes = 0
         self._sealed_group = self._last_group
@@ -394,16 +401,73 @@ class FileEngine:
         for log in self._partitions.values():
             log.next_offset = log.high_watermark
         self._producers.roll_back()
-        for outcome, reason in failed:
-            if outcome.state is GroupState.OPEN:
-                outcome.finish(reason)
+        for group in failed:
+            if group.outcome.state is GroupState.OPEN:
+                group.outcome.finish(reason(group))
 
     def _stop_writing(self, cause: Exception) -> None:
         """For good. Reads go on."""
-        if self._failure is None:
+        if self._failure is None or isinstance(self._failure, LogUnavailable):
             reason = str(cause) if isinstance(cause, LogError) else f"a write to the disk failed: {cause}"
             self._failure = LogReadOnly(f"the log is read-only until the broker is started again: {reason}")
             logger.critical("%s", self._failure)
+
+    # -- a log whose groups others keep too: driven by its committer, on the thread that appends
+
+    @property
+    def last_group(self) -> int:
+        """Number of the last committed group."""
+        return self._last_group
+
+    def abandon(self, cause: LogError, unknown: Collection[PendingGroup] = ()) -> None:
+        """Give up all groups that are not committed, and take no more: until `resume` if the cause is LogUnavailable,
+        else for good. Those in `unknown` may be kept elsewhere all the same, and come back by `ingest`."""
+        if self._failure is None or isinstance(self._failure, LogUnavailable):
+            self.write_failures += 1
+            self._failure = cause
+            logger.error("%s", cause)
+        self._give_up(lambda group: CommitFailed(f"outcome unknown: {cause}") if group in unknown else cause)
+
+    def resume(self) -> None:
+        """What kept the log from taking appends is over."""
+        if isinstance(self._failure, LogUnavailable):
+            self._failure = None
+
+    def ingest(self, group: ForeignGroup) -> None:
+        """Commit a group that comes from elsewhere. It is the next one, and nothing is on its way. Writes to the disk;
+        raises OSError, LogFull or LogDamaged."""
+        assert not self._in_flight and not self._open
+        pending = PendingGroup()
+        pending.events, pending.batches = group.events, group.batches
+        pending.number, pending.position, pending.timestamp = group.number, group.position, group.timestamp
+        pending.advance, pending.must_sync, pending.roll, pending.published = group.advance, False, False, False
+        self.write(pending)
+        self._sealed_group, self._sealed_position = group.number, group.position + group.advance
+        for event in group.own_events:
+            if isinstance(event, Produced):
+                self._producers.replay(event)
+            elif isinstance(event, Trimmed):
+                for partition, start in event.starts.items():
+                    pending.trims[PartitionId(partition)] = max(start, pending.trims.get(PartitionId(partition), 0))
+                if event.drop:
+                    pending.drops |= event.starts.keys()
+            else:
+                self._table_ends.replay(event.ends, self._dropped)
+        for batch in group.batches:
+            log = self._partition(PartitionId(batch.partition))
+            log.next_offset, log.newest = batch.end_offset, max(log.newest, batch.max_timestamp)
+        self._index(pending)
+        self._publish(pending)
+        if pending.batches:
+            self._tail.written(len(pending.batches))
+        self._witnessed = not group.advance
+
+    def on_late_commit(self, callback: Callable[[], None]) -> None:
+        self._on_late_commit = callback
+
+    def committed_late(self) -> None:
+        """Groups were ingested while the broker had the log open."""
+        self._on_late_commit()
 
     # -- reading
 
@@ -632,17 +696,9 @@ class FileEngine:
         if self._closed:
             return
         self._closed = True
+        self._want_snapshot = self._want_witness = True  # with the last group
         self._committer.drain()
-        if self._failure is None:
-            self._want_snapshot = self._want_witness = True
-            sealed = self.seal()
-            assert sealed is not None
-            try:
-                self.write(sealed)
-                self._writer.sync()
-                self.complete(sealed, None)
-            except (OSError, LogError) as error:
-                logger.warning("the log could not be closed cleanly: %s", error)
+        self._sync()
         for segment in self._segments:
             segment.file.close()
         if self._tiered is not None:

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -18,7 +18,7 @@ from penstock.log import identity, segment, snapshots
 from penstock.log.batch import Batch, outline
 from penstock.log.errors import LogDamaged
 from penstock.log.files import Files
-from penstock.log.group_format import ENGINE, decode_event
+from penstock.log.group_format import ENGINE, HEADER_SIZE, GroupDamaged, decode_event, decode_header, walk
 from penstock.log.index import FileIndex, IndexDamaged
 from penstock.log.producers import Produced, ProducerTable
 from penstock.log.scan import Scan, ScannedGroup
@@ -186,6 +186,36 @@ def table_ends(group: ScannedGroup) -> dict[int, TableEnd]:
             event = _EVENTS.decode(payload) if owner == ENGINE else None
             if isinstance(event, TieringState):
                 found |= event.ends
+    return found
+
+
+class ForeignGroup(NamedTuple):
+    """A whole group that comes from elsewhere than the segments here."""
+
+    number: int
+    position: int
+    timestamp: int
+    advance: int
+    events: list[bytes]  # encoded entries
+    own_events: list[Produced | Trimmed | TieringState]  # those of the log itself
+    batches: list[Batch]
+
+
+def foreign_group(data: bytes, salt: int) -> ForeignGroup:
+    """A group as it was written to a file with this salt. Raises GroupDamaged."""
+    header = decode_header(data, 0, salt) if len(data) >= HEADER_SIZE else None
+    if header is None or header.length != len(data):
+        raise GroupDamaged("not a whole group")
+    found = ForeignGroup(header.number, header.position, header.timestamp, header.advance, [], [], [])
+    for is_batch, start, end in walk(data, header):
+        entry = data[start:end]
+        if is_batch:
+            found.batches.append(Batch(entry))
+            continue
+        found.events.append(entry)
+        owner, payload = decode_event(entry)
+        if owner == ENGINE:
+            found.own_events.append(_EVENTS.decode(payload))
     return found
 
 

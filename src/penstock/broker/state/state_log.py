@@ -28,6 +28,7 @@ class StateLog:
         self._shown: CommitGroup | None = None  # the last of them whose events a reply could show
         self.state, self.notes = self._recover()  # the notes: what recovery did, for the operator
         engine.snapshot_from(self._snapshot)
+        engine.on_late_commit(self._reread)
 
     def current(self) -> State:
         """The state, with every change applied that may still be committed and none that has failed."""
@@ -85,10 +86,13 @@ class StateLog:
         A group fails together with all behind it, and no event is kept without asking here first. So everything that
         is applied and not committed goes."""
         if self._speculation and self._speculation[0].state is FAILED:
-            self.state = self._recover()[0]
-            self._speculation.clear()
-            self._shown = None
-            self._on_rebuilt()
+            self._reread()
+
+    def _reread(self) -> None:
+        self.state = self._recover()[0]
+        self._speculation.clear()
+        self._shown = None
+        self._on_rebuilt()
 
     def close(self) -> None:
         """Commit what was appended, then close the log. Blocks."""
