@@ -88,8 +88,8 @@ class ThreadCommitter:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._log: Log | None = None
-        self._commits = _Worker("penstock-commit")
-        self._aside = _Worker("penstock-aside")
+        self._commits = Worker("penstock-commit")
+        self._aside = Worker("penstock-aside")
         self._scheduled = False
         self._writing: Any = None  # the group that the thread has
         self._outcome: Exception | None = None  # of that group, once it is written
@@ -166,7 +166,7 @@ class ThreadCommitter:
             log.complete(sealed, _write(log, sealed))
 
 
-class _Worker:
+class Worker:
     """A thread that does one thing after the other."""
 
     def __init__(self, name: str) -> None:

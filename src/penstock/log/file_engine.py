@@ -419,6 +419,11 @@ class FileEngine:
         """Number of the last committed group."""
         return self._last_group
 
+    @property
+    def in_flight(self) -> bool:
+        """Whether a group is sealed and not committed."""
+        return bool(self._in_flight)
+
     def abandon(self, cause: LogError, unknown: Collection[PendingGroup] = ()) -> None:
         """Give up all groups that are not committed, and take no more: until `resume` if the cause is LogUnavailable,
         else for good. Those in `unknown` may be kept elsewhere all the same, and come back by `ingest`."""

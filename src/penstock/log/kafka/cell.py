@@ -1,0 +1,175 @@
+"""A cell: a journal, and the engine whose segments are a cache of it. Reading it, following it, and claiming it.
+
+Everything here blocks, and is done before a broker uses the engine; what comes then is the business of `committer.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from contextlib import closing
+from typing import Final
+
+from penstock.log.errors import LogDamaged, LogUnavailable
+from penstock.log.file_engine import FileEngine
+from penstock.log.group_format import GroupDamaged
+from penstock.log.kafka.checkpoint import WrongJournal
+from penstock.log.kafka.fencing import Kind, Stamp, Verdict, View, claim, read
+from penstock.log.kafka.journal import SALT, Journal, JournalProducer, JournalReader, JournalRecord
+from penstock.log.recovery import ForeignGroup, foreign_group
+
+logger = logging.getLogger(__name__)
+
+READ_SECONDS: Final = 10.0  # without a record that is known to be there: the journal is taken to be away
+CLAIM_SECONDS: Final = 10.0
+_STEP: Final = 0.25
+_SPEAKING: Final = frozenset({Verdict.COUNTS, Verdict.BEGINS, Verdict.ALIVE})
+
+
+def advance(view: View, record: JournalRecord) -> tuple[View, Verdict]:
+    """One record further. Offsets have no gaps."""
+    if record.offset != view.offset:
+        raise WrongJournal(f"offset {record.offset} of the journal's topic where offset {view.offset} belongs")
+    if record.stamp is None:
+        return view._replace(offset=view.offset + 1), Verdict.STALE
+    return read(view, record.stamp)
+
+
+def decode(record: JournalRecord) -> ForeignGroup:
+    try:
+        return foreign_group(record.value, SALT)
+    except GroupDamaged as error:
+        raise LogDamaged("the journal on Kafka", record.offset, str(error)) from None
+
+
+def read_until(
+    reader: JournalReader, view: View, end: int, found: Callable[[View, JournalRecord, Verdict], None]
+) -> View:
+    """Read up to the offset `end`, which is there. Raises LogUnavailable."""
+    give_up = time.monotonic() + READ_SECONDS
+    while view.offset < end:
+        records = reader.read(_STEP)
+        if records:
+            give_up = time.monotonic() + READ_SECONDS
+        elif time.monotonic() > give_up:
+            raise LogUnavailable(f"Kafka does not give offset {view.offset} of the journal, which ends at {end}")
+        for record in records:
+            if record.offset < view.offset:
+                continue  # a reader may begin with a batch that begins earlier
+            view, verdict = advance(view, record)
+            found(view, record, verdict)
+    return view
+
+
+def seek_office(
+    journal: Journal,
+    reader: JournalReader,
+    view: View,
+    owner: str,
+    value: bytes,
+    found: Callable[[View, JournalRecord, Verdict], None],
+) -> tuple[View, JournalProducer | None]:
+    """Claim the next term, and read the journal up to the claim: the producer if it counts and nothing came behind it,
+    None if another owner was quicker. Raises LogUnavailable."""
+    stamp = claim(view, owner)
+    producer = journal.producer()
+    try:
+        offset = _send_and_wait(producer, stamp, value)
+        view = read_until(reader, view, max(offset + 1, journal.bounds()[1]), found)
+        if view.term == stamp.term:
+            return view, producer
+    except BaseException:
+        producer.close()
+        raise
+    producer.close()
+    return view, None
+
+
+def _send_and_wait(producer: JournalProducer, stamp: Stamp, value: bytes) -> int:
+    answers: list[tuple[int, str]] = []
+    producer.send(stamp, value, lambda offset, reason: answers.append((offset, reason)))
+    give_up = time.monotonic() + CLAIM_SECONDS
+    while not answers:
+        if time.monotonic() > give_up:
+            raise LogUnavailable("Kafka does not answer a claim")
+        producer.poll(_STEP)
+    offset, reason = answers[0]
+    if offset < 0:
+        raise LogUnavailable(f"a claim could not be written to Kafka: {reason}")
+    return offset
+
+
+class Cell:
+    """The journal and its cache, before this broker owns it."""
+
+    def __init__(self, journal: Journal, engine: FileEngine, view: View) -> None:
+        self.journal = journal
+        self.engine = engine
+        self.view = view
+        self.owner = b""  # the value of the claim in force, as far as it was read
+        self.heard = time.monotonic()  # when the owner last gave a sign
+        self._reader: JournalReader | None = None
+
+    def catch_up(self) -> None:
+        """Read to the end. Raises LogUnavailable, WrongJournal or what `FileEngine.ingest` raises."""
+        first, end = self.journal.bounds()
+        if self.view.offset < first:
+            raise WrongJournal(
+                f"the journal on Kafka begins at offset {first}, and this data directory ends at {self.view.offset}: "
+                "what lies between is gone"
+            )
+        if self.view.offset > end:
+            raise WrongJournal(
+                f"the journal on Kafka ends at offset {end}, and this data directory has it up to {self.view.offset}"
+            )
+        self.view = read_until(self._open_reader(), self.view, end, self._take)
+        if self.engine.last_group > self.view.group:
+            raise WrongJournal(
+                f"the data directory has commit groups up to {self.engine.last_group}, and the journal on Kafka up to "
+                f"{self.view.group}: they do not belong together"
+            )
+
+    def follow(self, seconds: float) -> None:
+        """Read what comes within that time. Raises as `catch_up`."""
+        for record in self._open_reader().read(seconds):
+            if record.offset >= self.view.offset:
+                self.view, verdict = advance(self.view, record)
+                self._take(self.view, record, verdict)
+
+    def claim(self, value: bytes) -> JournalProducer | None:
+        """See `seek_office`. Raises as `catch_up`."""
+        owner = secrets.token_hex(8)
+        self.view, producer = seek_office(self.journal, self._open_reader(), self.view, owner, value, self._take)
+        return producer
+
+    def _take(self, view: View, record: JournalRecord, verdict: Verdict) -> None:
+        self.view = view
+        if verdict in _SPEAKING:
+            self.heard = time.monotonic()
+        if verdict is Verdict.BEGINS:
+            self.owner = record.value
+        if verdict is not Verdict.COUNTS:
+            if record.stamp is not None and record.stamp.kind is Kind.GROUP:
+                logger.info("offset %d of the journal was passed over: %s", record.offset, verdict.name.lower())
+            return
+        engine, group = self.engine, decode(record)
+        if group.number > engine.last_group:
+            engine.ingest(group)
+        elif group.number == engine.last_group and group.position + group.advance != engine.position:
+            raise WrongJournal(
+                f"commit group {group.number} ends at position {group.position + group.advance} in the journal on "
+                f"Kafka, and at {engine.position} in the data directory: they do not belong together"
+            )
+
+    def _open_reader(self) -> JournalReader:
+        if self._reader is None:
+            self._reader = self.journal.reader(self.view.offset)
+        return self._reader
+
+    def close(self) -> None:
+        """Read no more."""
+        if self._reader is not None:
+            with closing(self._reader):
+                self._reader = None

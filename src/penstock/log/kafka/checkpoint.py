@@ -1,0 +1,99 @@
+"""The checkpoint: which journal a data directory is the cache of, and up to where. A small file beside the segments.
+
+It is written now and then, after a sync of the segments; what they have beyond it is read again, and passed over."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Final
+
+import msgspec
+
+from penstock.log import segment
+from penstock.log.errors import LogError
+from penstock.log.files import Files
+from penstock.log.kafka.fencing import Term, View
+
+PATH: Final = "KAFKA"
+
+
+class WrongJournal(LogError):
+    """The data directory and the journal do not belong together. Nothing was changed."""
+
+
+class Source(msgspec.Struct, frozen=True):
+    """The journal that a directory is the cache of."""
+
+    cluster: str  # Kafka's id of the cluster
+    topic: str  # Kafka's id of the topic: it is another if the topic was made anew
+    name: str
+    cell: int
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """The content of the file, in JSON."""
+
+    source: Source
+    offset: int = 0  # of the next record to be read
+    term: tuple[int, str] = (0, "")
+    group: int = 0
+
+    @property
+    def view(self) -> View:
+        return View(self.offset, Term(*self.term), self.group)
+
+
+def load(files: Files) -> Checkpoint | None:
+    """Raises LogError if there is one and it cannot be read."""
+    if PATH not in files.list(""):
+        return None
+    with contextlib.closing(files.open(PATH, writable=False)) as file:
+        content = file.read(0, file.size())
+    try:
+        return msgspec.json.decode(content, type=Checkpoint)
+    except msgspec.MsgspecError as error:
+        raise LogError(
+            f"{PATH} in the data directory is damaged: {error}. All it caches is in Kafka: start with an empty one"
+        ) from None
+
+
+def store(files: Files, source: Source, view: View) -> None:
+    """Raises OSError."""
+    content = (
+        msgspec.json.encode(Checkpoint(source, view.offset, (view.term.number, view.term.owner), view.group)) + b"\n"
+    )
+    temporary = f"{PATH}.tmp"
+    with contextlib.closing(files.create(temporary, 0)) as file:
+        file.write(0, content)
+        file.sync()
+    files.rename(temporary, PATH)
+    files.sync_directory("")
+
+
+def adopt(files: Files, source: Source) -> View:
+    """The view to read on from; a directory without a journal becomes the cache of this one. Raises WrongJournal."""
+    found = load(files)
+    if found is None:
+        if segment.exist(files):
+            raise WrongJournal("the data directory has a journal of its own, and is not the cache of one on Kafka")
+        store(files, source, View())
+        return View()
+    if found.source != source:
+        raise WrongJournal(
+            f"the data directory is the cache of cell {found.source.cell} of {found.source.name!r} (Kafka cluster "
+            f"{found.source.cluster}, topic {found.source.topic}), and not of cell {source.cell} of {source.name!r} "
+            f"(Kafka cluster {source.cluster}, topic {source.topic})"
+        )
+    return found.view
+
+
+def refuse_cache(files: Files) -> None:
+    """For those who would write to the segments alone. Raises WrongJournal."""
+    try:
+        found = load(files) if PATH in files.list("") else None
+    except FileNotFoundError:
+        return
+    if found is not None:
+        raise WrongJournal(
+            f"the data directory is the cache of the journal {found.source.name!r} on Kafka: start with --storage"
+        )

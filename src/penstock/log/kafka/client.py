@@ -1,0 +1,176 @@
+"""A journal on Kafka, by confluent-kafka (librdkafka)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from penstock.log.errors import LogUnavailable
+from penstock.log.kafka.fencing import Stamp
+from penstock.log.kafka.journal import JournalRecord, OnStored, from_headers, to_headers
+
+if TYPE_CHECKING:
+    from penstock.log.kafka.journal import JournalProducer, JournalReader
+
+REQUEST_SECONDS: Final = 10.0
+READ_RECORDS: Final = 500  # at a time
+Options = Mapping[str, str | int | float | bool]
+
+
+class KafkaJournal:
+    """See `penstock.log.kafka.journal.Journal`: one partition of a topic."""
+
+    def __init__(self, options: Options, topic: str, cell: int, *, message_bytes: int, delivery_seconds: float) -> None:
+        """`options` are librdkafka's, with `bootstrap.servers`."""
+        self._options = {
+            **options,
+            # An address that is gone is tried again soon: a start of Kafka, or of one of its nodes, takes seconds.
+            "reconnect.backoff.ms": 50,
+            "reconnect.backoff.max.ms": 1000,
+            "log.connection.close": False,
+            "allow.auto.create.topics": False,
+        }
+        self._topic = topic
+        self._cell = cell
+        self._message_bytes = message_bytes
+        self._delivery_ms = int(delivery_seconds * 1000)
+        self._looker: Consumer | None = None  # asks for bounds
+        self._idle: Consumer | None = None  # of a reader that was closed: it has its connections already
+        self._spare: Producer | None = None
+
+    def bounds(self) -> tuple[int, int]:
+        if self._looker is None:
+            self._looker = self._consumer()
+        try:
+            found = self._looker.get_watermark_offsets(TopicPartition(self._topic, self._cell), timeout=REQUEST_SECONDS)
+        except KafkaException as error:
+            raise LogUnavailable(f"Kafka does not tell where {self._topic} ends: {error.args[0].str()}") from None
+        if found is None:
+            raise LogUnavailable(f"Kafka does not tell where {self._topic} ends within {REQUEST_SECONDS:g} s")
+        return int(found[0]), int(found[1])
+
+    def reader(self, offset: int) -> JournalReader:
+        consumer, self._idle = self._idle or self._consumer(), None
+        return _Reader(self, consumer, TopicPartition(self._topic, self._cell, offset))
+
+    def read_no_more(self, consumer: Consumer) -> None:
+        if self._idle is None:
+            consumer.unassign()
+            self._idle = consumer
+        else:
+            consumer.close()
+
+    def prepare(self) -> None:
+        """Make the next producer now: it takes half a second to be told its id."""
+        if self._spare is None:
+            self._spare = self.new_producer()
+
+    def producer(self) -> JournalProducer:
+        producer, self._spare = self._spare or self.new_producer(), None
+        return _Producer(producer, self._topic, self._cell)
+
+    def new_producer(self) -> Producer:
+        options = {
+            **self._options,
+            "enable.idempotence": True,  # with it: acks=all, order kept over retries
+            "delivery.timeout.ms": self._delivery_ms,
+            "request.timeout.ms": min(30_000, self._delivery_ms),
+            "linger.ms": 0,
+            "message.max.bytes": self._message_bytes,
+            "queue.buffering.max.kbytes": 1 << 20,
+        }
+        try:
+            return Producer(options)
+        except KafkaException as error:
+            raise LogUnavailable(f"no producer: {error.args[0].str()}") from None
+
+    def _consumer(self) -> Consumer:
+        options = {
+            **self._options,
+            "group.id": "penstock",  # it must have one, and joins none: it is assigned its partition by hand
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "fetch.wait.max.ms": 100,
+            "fetch.error.backoff.ms": 50,
+            "fetch.message.max.bytes": 8 << 20,
+            "fetch.max.bytes": max(64 << 20, self._message_bytes),
+            "receive.message.max.bytes": max(64 << 20, self._message_bytes) + (1 << 20),
+            "queued.max.messages.kbytes": 64 << 10,
+        }
+        try:
+            return Consumer(options)
+        except KafkaException as error:
+            raise LogUnavailable(f"no consumer: {error.args[0].str()}") from None
+
+    def close(self) -> None:
+        for consumer in filter(None, (self._looker, self._idle)):
+            consumer.close()
+        self._looker = self._idle = self._spare = None
+
+
+class _Producer:
+    def __init__(self, producer: Producer, topic: str, cell: int) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._cell = cell
+        self._key = b"%d" % cell
+        self._closed = False
+
+    def send(self, stamp: Stamp, value: bytes, on_stored: OnStored) -> None:
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if self._closed:
+                return
+            if error is not None:
+                on_stored(-1, error.str())
+            else:
+                offset = message.offset()
+                on_stored(-1 if offset is None else offset, "")
+
+        try:
+            self._producer.produce(
+                self._topic, value, self._key, self._cell, on_delivery=delivered, headers=to_headers(stamp)
+            )
+        except (BufferError, KafkaException) as error:
+            reason = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+            raise LogUnavailable(f"Kafka's client takes no more: {reason}") from None
+
+    def poll(self, seconds: float) -> None:
+        self._producer.poll(seconds)
+
+    def close(self) -> None:
+        """The client itself goes when nobody waits for its answers any more."""
+        self._closed = True
+        with contextlib.suppress(KafkaException):
+            self._producer.purge()
+
+
+class _Reader:
+    def __init__(self, journal: KafkaJournal, consumer: Consumer, place: TopicPartition) -> None:
+        self._journal = journal
+        self._consumer = consumer
+        consumer.assign([place])
+
+    def read(self, seconds: float) -> list[JournalRecord]:
+        first = self._consumer.poll(seconds)
+        if first is None:
+            return []
+        records = []
+        for message in (first, *self._consumer.consume(READ_RECORDS, 0)):  # those that are here already
+            error = message.error()
+            if error is not None:
+                if error.code() == KafkaError._PARTITION_EOF or (error.retriable() and not error.fatal()):
+                    continue
+                raise LogUnavailable(f"the journal on Kafka cannot be read: {error.str()}")
+            headers: Any = message.headers()
+            records.append(JournalRecord(message.offset() or 0, from_headers(headers), _bytes(message.value())))
+        return records
+
+    def close(self) -> None:
+        self._journal.read_no_more(self._consumer)
+
+
+def _bytes(value: Any) -> bytes:
+    return value if isinstance(value, bytes) else b""

@@ -1,0 +1,401 @@
+"""The committer of an owner: groups go to Kafka, several at a time, and count when Kafka has them where they belong.
+
+One thread hears Kafka's answers, writes groups that count to the local segments, and sends heartbeats; the event loop
+completes them. When an answer proves nothing (see `fencing.py`) no group is completed until another thread has read
+the journal, and has claimed a new term if it had to. That can take as long as Kafka is away: then the log is given up
+for the time being, and comes back by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from penstock.log.committer import Worker
+from penstock.log.errors import LogError, LogReadOnly, LogUnavailable, NotOwner
+from penstock.log.file_engine import FileEngine
+from penstock.log.kafka.cell import decode, read_until, seek_office
+from penstock.log.kafka.fencing import Fate, Kind, Stamp, Term, Verdict, View, acknowledged, fate
+from penstock.log.kafka.journal import Journal, JournalProducer, JournalRecord, group_value
+from penstock.log.open_group import PendingGroup
+
+logger = logging.getLogger(__name__)
+
+IN_FLIGHT: Final = 5  # groups: as many requests as an idempotent producer has on their way
+IN_FLIGHT_BYTES: Final = 64 << 20
+RETRY_SECONDS: Final = (0.1, 2.0)  # between attempts to find out what is in the journal: at first, at most
+AWAY: Final = "Kafka does not answer: {}; reads go on, and writes will when it answers again"
+FENCED: Final = "another broker owns the journal now (term {}); this one takes no writes"
+
+
+@dataclass(frozen=True, slots=True)
+class CommitterSettings:
+    heartbeat_seconds: float = 1.0  # 0: none
+    patience_seconds: float = 2.0  # from the first doubt until those who wait are told that the outcome is unknown
+    checkpoint_seconds: float = 5.0
+    poll_seconds: float = 0.1  # longest wait for answers, after which the clock is looked at
+
+
+@dataclass(slots=True, eq=False)
+class Sent:
+    """A record without an answer. A heartbeat has no group."""
+
+    stamp: Stamp
+    group: PendingGroup | None
+    size: int
+    settled: bool = False  # its fate was found in the journal: the answer, if one comes, is not needed
+
+
+@dataclass(slots=True)
+class Finding:
+    """What the journal says about the records without an answer."""
+
+    view: View
+    counted: int  # last group of the term that counts
+    records: dict[int, JournalRecord] = field(default_factory=dict)  # groups of the term that count, by number
+    producer: JournalProducer | None = None  # of a new term
+
+
+class KafkaCommitter:
+    """See `penstock.log.committer.Committer`. `begin` when the journal is owned; before that nothing is appended."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        settings: CommitterSettings | None = None,
+        *,
+        checkpoint: Callable[[View], None] = lambda _: None,
+        on_lost: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`checkpoint` stores how far the segments are, which are synced by then. `on_lost` is called on the loop, when
+        the log takes no more writes for good."""
+        self._loop = loop
+        self._settings = settings or CommitterSettings()
+        self._checkpoint = checkpoint
+        self._on_lost = on_lost
+        self._engine: FileEngine | None = None
+        self._journal: Journal | None = None
+        self._producer: JournalProducer | None = None
+        self._claim = b""
+        self._claims: set[str] = set()  # names by which a term was claimed, and may have been got
+        self._lock = threading.Lock()  # of what follows
+        self._view = View()  # the journal up to the last answer, all of which is in the segments
+        self._sent: deque[Sent] = deque()
+        self._bytes_sent = 0
+        self._doubt = ""  # why nothing may be acknowledged before the journal is read
+        self._written: deque[tuple[PendingGroup, Exception | None]] = deque()  # to be completed
+        self._writing = False  # a group, to the segments
+        self._told = False  # the loop will look at it
+        # Of the loop:
+        self._scheduled = self._settling = self._abandoned = self._stopped = False
+        self._lost = False
+        self._finding: Finding | None = None
+        self._aside = Worker("penstock-aside")
+        self._answers = threading.Thread(target=self._hear, name="penstock-kafka", daemon=True)
+        self._last_sent = self._last_checkpoint = time.monotonic()
+
+    def attach(self, log: object) -> None:
+        assert isinstance(log, FileEngine)
+        self._engine = log
+
+    def begin(self, journal: Journal, producer: JournalProducer, view: View, claim: bytes) -> None:
+        """The term in force is ours, and the segments have everything up to `view`."""
+        self._journal, self._producer, self._view, self._claim = journal, producer, view, claim
+        self._answers.start()
+
+    @property
+    def term(self) -> Term:
+        return self._view.term
+
+    # -- on the loop
+
+    def request(self) -> None:
+        if not self._scheduled and not self._stopped:
+            self._scheduled = True
+            self._loop.call_soon(self._send_groups)
+
+    def _send_groups(self) -> None:
+        self._scheduled = False
+        engine = self._engine
+        assert engine is not None
+        while engine.waiting or not self._sent:
+            if self._doubt or self._lost or len(self._sent) >= IN_FLIGHT or self._bytes_sent > IN_FLIGHT_BYTES:
+                return
+            group = engine.seal()
+            if group is None:
+                return
+            value = group_value(group)
+            self._send(Sent(Stamp(Kind.GROUP, self._view.term, group.number), group, len(value)), value)
+
+    def _send(self, sent: Sent, value: bytes) -> None:
+        """In the order of the groups, on whichever thread."""
+        with self._lock:
+            producer = self._producer
+            assert producer is not None
+            if sent.group is None and (self._doubt or self._sent):
+                return  # a heartbeat, and there is no need of one
+            self._sent.append(sent)
+            self._bytes_sent += sent.size
+            self._last_sent = time.monotonic()
+            if self._doubt:
+                return  # it was not sent, and will not be found
+            try:
+                producer.send(sent.stamp, value, lambda offset, reason: self._stored(producer, sent, offset, reason))
+            except LogUnavailable as error:
+                self._doubt = str(error)
+                self._tell()
+
+    def _complete(self) -> None:
+        """What the other threads have left to do."""
+        self._told = False
+        engine = self._engine
+        assert engine is not None
+        self._complete_written(engine)
+        if self._finding is not None:
+            finding, self._finding = self._finding, None
+            self._settling = False
+            self._settle(finding)
+        in_doubt = self._doubt and not self._writing and not self._lost and not self._stopped
+        if in_doubt and not self._settling:
+            self._settling = True
+            threading.Thread(target=self._find_out, name="penstock-kafka-settle", daemon=True).start()
+        if not self._stopped:
+            self._send_groups()
+
+    def _complete_written(self, engine: FileEngine) -> None:
+        while self._written:
+            group, error = self._written.popleft()
+            if self._lost:
+                continue
+            if error is None:
+                engine.complete(group, None)
+            else:
+                self._disk_failed(error)
+
+    def _disk_failed(self, error: Exception) -> None:
+        """The journal has the group, and the cache cannot take it: only a start can put that right."""
+        self._lose(LogReadOnly(f"the log is read-only until the broker is started again: the cache failed: {error}"))
+
+    def _lose(self, cause: LogError) -> None:
+        assert self._engine is not None
+        self._lost = True
+        self._engine.abandon(cause, self._unanswered())
+        self._on_lost(str(cause))
+
+    def _unanswered(self) -> list[PendingGroup]:
+        return [sent.group for sent in self._sent if sent.group is not None]
+
+    def _give_up_for_now(self) -> None:
+        """Kafka has been away for too long: those who wait are told that nobody knows."""
+        engine = self._engine
+        assert engine is not None
+        if self._doubt and self._finding is None and not self._abandoned and not self._lost:
+            self._complete_written(engine)
+            self._abandoned = True
+            engine.abandon(LogUnavailable(AWAY.format(self._doubt)), self._unanswered())
+
+    def _settle(self, finding: Finding) -> None:
+        """The journal was read: each group without an answer is stored, or never will be."""
+        engine = self._engine
+        assert engine is not None
+        late = 0
+        try:
+            for sent in self._sent:
+                if sent.group is None:
+                    continue
+                found = fate(finding.view, sent.stamp.term, finding.counted, sent.stamp.group)
+                if found is not Fate.STORED:
+                    break
+                if self._abandoned:
+                    engine.ingest(decode(finding.records[sent.stamp.group]))
+                    late += 1
+                else:
+                    engine.write(sent.group)
+                    engine.complete(sent.group, None)
+        except (OSError, LogError) as error:
+            self._disk_failed(error)
+            return
+        own = finding.producer is not None or finding.view.term == self._view.term
+        cause: LogError = NotOwner(FENCED.format(finding.view.term.number))
+        if own:
+            cause = LogUnavailable(f"Kafka did not take it: {self._doubt}")
+        with self._lock:
+            for sent in self._sent:
+                sent.settled = True
+            self._sent.clear()
+            self._bytes_sent = 0
+            self._doubt = "" if own else FENCED.format(finding.view.term.number)
+            if finding.producer is not None:
+                self._producer = finding.producer
+            self._view = finding.view
+        if not own:
+            self._lost = True
+        if not own or engine.in_flight:
+            engine.abandon(cause)  # what was sent and is not there never will be
+        if late:
+            engine.committed_late()
+        if own:
+            self._abandoned = False
+            engine.resume()
+            view = finding.view
+            logger.info("the journal on Kafka goes on at offset %d, in term %d", view.offset, view.term.number)
+        else:
+            self._on_lost(str(cause))
+
+    # -- on the thread that hears answers
+
+    def _hear(self) -> None:
+        while not self._stopped:
+            producer = self._producer
+            assert producer is not None
+            try:
+                producer.poll(self._settings.poll_seconds)
+                self._by_the_clock(time.monotonic())
+            except Exception:
+                logger.exception("hearing Kafka's answers failed")
+                time.sleep(self._settings.poll_seconds)
+
+    def _by_the_clock(self, now: float) -> None:
+        settings = self._settings
+        if settings.heartbeat_seconds and now - self._last_sent >= settings.heartbeat_seconds and not self._lost:
+            self._send(Sent(Stamp(Kind.HEARTBEAT, self._view.term), None, 0), b"")
+        if now - self._last_checkpoint >= settings.checkpoint_seconds:
+            self._last_checkpoint = now
+            self._aside.put(self._store_checkpoint)
+
+    def _stored(self, producer: JournalProducer, sent: Sent, offset: int, reason: str) -> None:
+        with self._lock:
+            if self._doubt or sent.settled or producer is not self._producer:
+                return  # it will be found in the journal, or not
+            behind = acknowledged(self._view.offset, offset) if offset >= 0 and self._sent[0] is sent else None
+            if behind is None:
+                self._doubt = reason or f"a record was stored at offset {offset} instead of {self._view.offset}"
+                self._tell()
+                return
+            self._sent.popleft()
+            self._bytes_sent -= sent.size
+            group = sent.group
+            if group is None:
+                self._view = self._view._replace(offset=behind)
+                return
+            self._writing = True
+        error: Exception | None = None
+        engine = self._engine
+        assert engine is not None
+        try:
+            engine.write(group)
+        except Exception as failure:  # noqa: BLE001 - whatever it was, the cache has failed and the loop must hear of it
+            error = failure
+        with self._lock:
+            self._view = View(behind, self._view.term, group.number)
+            self._writing = False
+            self._written.append((group, error))
+            self._tell()
+
+    def _tell(self) -> None:
+        if not self._told:
+            self._told = True
+            with contextlib.suppress(RuntimeError):  # the loop may be closed: `drain` completes what is left
+                self._loop.call_soon_threadsafe(self._complete)
+
+    # -- on a thread of its own
+
+    def _find_out(self) -> None:
+        """Read the journal until it is known what is in it, however long that takes."""
+        began, pause = time.monotonic(), RETRY_SECONDS[0]
+        told = False
+        while not self._stopped:
+            try:
+                self._finding = self._look()
+            except Exception as error:  # noqa: BLE001 - it is tried again, and told
+                logger.warning("the journal on Kafka cannot be read: %s", error)
+            else:
+                break
+            if not told and time.monotonic() - began >= self._settings.patience_seconds:
+                told = True
+                with contextlib.suppress(RuntimeError):
+                    self._loop.call_soon_threadsafe(self._give_up_for_now)
+            time.sleep(pause)
+            pause = min(2 * pause, RETRY_SECONDS[1])
+        with self._lock:
+            self._tell()
+
+    def _look(self) -> Finding:
+        """Raises LogError."""
+        journal, start = self._journal, self._view
+        assert journal is not None
+        finding = Finding(start, start.group)
+
+        def found(view: View, record: JournalRecord, verdict: Verdict) -> None:
+            finding.view = view
+            if verdict is Verdict.COUNTS and record.stamp is not None and record.stamp.term == start.term:
+                finding.counted = record.stamp.group
+                finding.records[record.stamp.group] = record
+
+        reader = journal.reader(start.offset)
+        try:
+            finding.view = read_until(reader, start, journal.bounds()[1], found)
+            last = max((sent.stamp.group for sent in self._sent), default=0)
+            unsettled = last > finding.counted or not self._all_answered()
+            if finding.view.term.owner in self._claims or (finding.view.term == start.term and unsettled):
+                owner = secrets.token_hex(8)
+                self._claims.add(owner)
+                finding.view, finding.producer = seek_office(journal, reader, finding.view, owner, self._claim, found)
+                if finding.producer is not None and self._producer is not None:
+                    self._producer.close()
+        finally:
+            reader.close()
+        return finding
+
+    def _all_answered(self) -> bool:
+        """Whether the producer is as good as new: its records were stored, only elsewhere than expected."""
+        return self._doubt.startswith("a record was stored")
+
+    # -- aside, and the end
+
+    def aside(self, work: Callable[[], None]) -> None:
+        if self._stopped:
+            work()
+        else:
+            self._aside.put(work)
+
+    def _store_checkpoint(self) -> None:
+        with self._lock:
+            view = self._view
+        engine = self._engine
+        if engine is not None and not self._lost and engine.sync():
+            try:
+                self._checkpoint(view)
+            except OSError as error:
+                logger.warning("a checkpoint could not be written: %s", error)
+
+    def drain(self) -> None:
+        engine = self._engine
+        assert engine is not None
+        if self._stopped:
+            return
+        if self._producer is not None:
+            give_up = time.monotonic() + self._settings.patience_seconds
+            self._complete()
+            while (self._sent or self._written or engine.waiting) and not self._lost and not self._abandoned:
+                if time.monotonic() > give_up:
+                    self._doubt = self._doubt or "the broker was stopped while groups were on their way"
+                    self._give_up_for_now()
+                    break
+                time.sleep(0.001)
+                self._complete()
+            self._stopped = True
+            self._answers.join()
+            self._producer.close()
+        self._stopped = True
+        self._aside.stop()
+        if self._producer is not None:
+            self._store_checkpoint()

@@ -1,0 +1,51 @@
+"""Opening the engine of a cell: as the cache of its journal, and then as its owner."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+from penstock.log.engine import Durability
+from penstock.log.file_engine import FileEngine
+from penstock.log.files import Files
+from penstock.log.kafka import checkpoint
+from penstock.log.kafka.cell import Cell
+from penstock.log.kafka.checkpoint import Source
+from penstock.log.kafka.committer import CommitterSettings, KafkaCommitter
+from penstock.log.kafka.journal import Journal
+from penstock.log.settings import LogSettings
+
+
+class CellOpening:
+    """A cell whose engine is open, and takes no appends before `own`. All of it blocks, and raises LogError."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        source: Source,
+        files: Files,
+        settings: LogSettings,
+        loop: asyncio.AbstractEventLoop,
+        clock: Callable[[], int],
+        committing: CommitterSettings | None = None,
+        on_lost: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        files.make_directory("")
+        view = checkpoint.adopt(files, source)
+        self._committer = KafkaCommitter(
+            loop, committing, checkpoint=lambda view: checkpoint.store(files, source, view), on_lost=on_lost
+        )
+        # Kafka is what makes a group durable. The segments are synced within a second, and read again if they are not.
+        cached = replace(settings, durability=Durability.WRITTEN)
+        self.engine = FileEngine(files, cached, committer=self._committer, clock=clock)
+        self.cell = Cell(journal, self.engine, view)
+
+    def own(self, value: bytes) -> bool:
+        """Claim the journal, and read it to its end: True if it is ours now. `value` tells others who the owner is."""
+        producer = self.cell.claim(value)
+        if producer is None:
+            return False
+        self.cell.close()
+        self._committer.begin(self.cell.journal, producer, self.cell.view, value)
+        return True

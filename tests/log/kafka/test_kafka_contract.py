@@ -1,0 +1,64 @@
+"""The engine of a cell keeps the contract of every engine: on a journal in memory, and on librdkafka's mock cluster."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from tests.crash.simdisk import SimDisk
+from tests.log.contract import EngineContract
+from tests.log.harness import Harness
+from tests.log.kafka.cell_harness import CellHarness
+from tests.log.kafka.mock_cluster import MockCluster
+from tests.log.kafka.sim_journal import SimJournal
+
+from penstock.log.files import OsFiles
+from penstock.log.kafka.client import KafkaJournal
+
+
+class TestOnSimulatedJournal(EngineContract):
+    @pytest.fixture
+    def log(self) -> Iterator[Harness]:
+        harness = CellHarness(SimJournal(), SimDisk())
+        yield harness
+        harness.close()
+
+
+class WarmJournal(KafkaJournal):
+    """A journal whose producers were made a while ago: Kafka takes half a second to give each its id."""
+
+    def __init__(self, warm: deque[Producer], bootstrap: str, topic: str) -> None:
+        super().__init__({"bootstrap.servers": bootstrap}, topic, 0, message_bytes=80 << 20, delivery_seconds=10)
+        self._warm = warm
+        while len(warm) < 12:
+            warm.append(super().new_producer())
+
+    def new_producer(self) -> Producer:
+        return self._warm.popleft()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[MockCluster]:
+    with MockCluster(1) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def warm() -> Iterator[deque[Producer]]:
+    producers: deque[Producer] = deque()
+    yield producers
+    while producers:
+        producers.pop().close()
+
+
+class TestOnMockCluster(EngineContract):
+    @pytest.fixture
+    def log(self, cluster: MockCluster, warm: deque[Producer], tmp_path: Path) -> Iterator[Harness]:
+        journal = WarmJournal(warm, cluster.bootstrap, cluster.new_topic())
+        harness = CellHarness(journal, OsFiles(str(tmp_path)))
+        yield harness
+        harness.close()
+        journal.close()
