@@ -424,6 +424,11 @@ class FileEngine:
         """Whether a group is sealed and not committed."""
         return bool(self._in_flight)
 
+    def sync_segments(self) -> bool:
+        """Whether what was written by now survives a loss of power; while closing, too. Blocks; any thread."""
+        self._sync()
+        return self._failure is None or isinstance(self._failure, LogUnavailable)
+
     def abandon(self, cause: LogError, unknown: Collection[PendingGroup] = ()) -> None:
         """Give up all groups that are not committed, and take no more: until `resume` if the cause is LogUnavailable,
         else for good. Those in `unknown` may be kept elsewhere all the same, and come back by `ingest`."""

@@ -37,7 +37,11 @@ class CellHarness:
         self.lost: list[str] = []
         self._settings, self._committing, self._name = settings, committing, name
         self.loop = asyncio.new_event_loop()
-        self._open()
+        try:
+            self._open()
+        except BaseException:
+            self.loop.close()
+            raise
 
     def _open(self) -> None:
         self.opening = CellOpening(
@@ -54,7 +58,7 @@ class CellHarness:
 
     def wait(self, done: Callable[[], bool]) -> None:
         async def turn() -> None:
-            give_up = time.monotonic() + 60
+            give_up = time.monotonic() + 20
             for _ in range(3):  # callbacks may append again
                 await asyncio.sleep(0)
                 while not done():
@@ -73,6 +77,7 @@ class CellHarness:
         committer = self.opening._committer
         committer._stopped = True
         committer._answers.join()
+        self.loop.close()
 
     def close(self) -> None:
         self.engine.close()

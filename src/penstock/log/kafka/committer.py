@@ -371,7 +371,7 @@ class KafkaCommitter:
         with self._lock:
             view = self._view
         engine = self._engine
-        if engine is not None and not self._lost and engine.sync():
+        if engine is not None and not self._lost and engine.sync_segments():
             try:
                 self._checkpoint(view)
             except OSError as error:
