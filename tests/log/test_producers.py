@@ -119,6 +119,38 @@ def test_replaying_the_journal_forgets_the_same_producers() -> None:
     assert replayed.dump() == live.dump()
 
 
+def own(table: ProducerTable, name: bytes, owner: bytes) -> None:
+    group = CommitGroup()
+    table.accept(Produced(name, 0, 0, (0,), 0, owner), group)
+    commit(table, group)
+
+
+@pytest.mark.usefixtures("three_at_most")
+def test_nobody_makes_the_log_forget_the_producers_of_another() -> None:
+    live, replayed = ProducerTable(), ProducerTable()
+    history = [(b"quiet", b"small"), *((b"%d" % number, b"greedy") for number in range(20))]
+    for name, owner in history:
+        own(live, name, owner)
+        replayed.replay(Produced(name, 0, 0, (0,), 0, owner))
+    assert [name for name, _ in live.dump()] == [b"quiet", b"18", b"19"]
+    assert replayed.dump() == live.dump()
+    loaded = ProducerTable()
+    loaded.load(live.dump())
+    own(loaded, b"20", b"greedy")
+    assert [name for name, _ in loaded.dump()] == [b"quiet", b"19", b"20"]
+
+
+@pytest.mark.usefixtures("three_at_most")
+def test_a_failed_append_brings_back_what_its_owner_forgot_for_it() -> None:
+    table = ProducerTable()
+    for name, owner in ((b"a", b"small"), (b"b", b"greedy"), (b"c", b"greedy")):
+        own(table, name, owner)
+    table.accept(Produced(b"d", 0, 0, (0,), 0, b"greedy"), CommitGroup())
+    assert {name for name, _ in table.dump()} == {b"a", b"c", b"d"}
+    table.roll_back()
+    assert {name for name, _ in table.dump()} == {b"a", b"b", b"c"}
+
+
 # -- failure
 
 

@@ -77,6 +77,7 @@ class Producer(NamedTuple):
     id: bytes  # 1 to 64 bytes, chosen by the producer
     epoch: int  # a higher epoch replaces a lower one for good
     sequence: int  # one more than that of the producer's last append in the same epoch
+    owner: bytes = b""  # whose it is: the log knows only so many producers, and who has most forgets its own first
 
 
 class GroupState(enum.Enum):

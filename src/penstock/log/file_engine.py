@@ -170,7 +170,7 @@ class FileEngine:
             group.events += [encode_event(CORE, event) for event in events]
         base_offsets = tuple(offsets)
         if producer is not None:
-            produced = Produced(producer.id, producer.epoch, producer.sequence, base_offsets, now)
+            produced = Produced(producer.id, producer.epoch, producer.sequence, base_offsets, now, producer.owner)
             group.events.append(encode_event(ENGINE, msgspec.msgpack.encode(produced)))
             self._producers.accept(produced, group.outcome)
         self._added(group, size)

@@ -14,7 +14,7 @@ from penstock.log.engine import CommitGroup, GroupState, Producer
 from penstock.log.errors import LogError, ProducerFenced, SequenceOutOfOrder
 
 KNOWN_APPENDS: Final = 5  # per producer; a client with more appends in flight must not repeat older ones
-KNOWN_PRODUCERS: Final = 10_000  # the one that has been quiet for longest is forgotten
+KNOWN_PRODUCERS: Final = 10_000  # of the owner that has most of them, the one that was quiet for longest is forgotten
 
 
 class Produced(msgspec.Struct, frozen=True, tag="p", array_like=True):
@@ -25,6 +25,7 @@ class Produced(msgspec.Struct, frozen=True, tag="p", array_like=True):
     sequence: int
     base_offsets: tuple[int, ...]
     timestamp: int
+    owner: bytes = b""  # who makes room when there are too many producers
 
 
 class Known(msgspec.Struct, frozen=True, array_like=True):
@@ -37,6 +38,7 @@ class Known(msgspec.Struct, frozen=True, array_like=True):
 class ProducerTable:
     def __init__(self) -> None:
         self._known: dict[bytes, Known] = {}  # in order of last use
+        self._owned: dict[bytes, dict[bytes, None]] = {}  # by owner, in the same order
         self._undo: list[tuple[bytes, Known | None, bytes | None, Known | None]] = []
         self._open: dict[tuple[bytes, int, int], CommitGroup] = {}
 
@@ -69,12 +71,30 @@ class ProducerTable:
 
     def apply(self, produced: Produced) -> None:
         known = self._known.pop(produced.producer, None)
+        if known is not None:
+            self._disown(produced.producer, known)
+        self._owned.setdefault(produced.owner, {})[produced.producer] = None
         earlier = known.appends[-(KNOWN_APPENDS - 1) :] if known and known.epoch == produced.epoch else ()
         self._known[produced.producer] = Known(produced.epoch, (*earlier, produced))
 
     def _evict(self) -> tuple[bytes, Known]:
-        oldest = next(iter(self._known))
-        return oldest, self._known.pop(oldest)
+        """Whoever has most producers makes room, so that nobody can make the log forget those of others."""
+        most = max(self._owned.values(), key=len)
+        oldest = next(iter(most))
+        known = self._known.pop(oldest)
+        self._disown(oldest, known)
+        return oldest, known
+
+    def _disown(self, producer: bytes, known: Known) -> None:
+        owner = known.appends[-1].owner
+        del self._owned[owner][producer]
+        if not self._owned[owner]:
+            del self._owned[owner]
+
+    def _index(self) -> None:
+        self._owned = {}
+        for producer, known in self._known.items():
+            self._owned.setdefault(known.appends[-1].owner, {})[producer] = None
 
     def replay(self, produced: Produced) -> None:
         """As `accept`, from the journal."""
@@ -98,9 +118,11 @@ class ProducerTable:
                 self._known = {evicted_id: evicted, **self._known}
         self._undo.clear()
         self._open.clear()
+        self._index()
 
     def dump(self) -> list[tuple[bytes, Known]]:
         return list(self._known.items())
 
     def load(self, dumped: list[tuple[bytes, Known]]) -> None:
         self._known = dict(dumped)
+        self._index()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from itertools import repeat
 from typing import NamedTuple
@@ -166,7 +167,8 @@ class ProduceService:
             for number, key in zip(partitions, repeat(None) if keys is None else keys, strict=keys is not None)
         ]
         chosen = self._partitioner.choose(found, keys, wanted)
-        of = Producer(_producer_id(identity, scope, topic, producer.name), producer.epoch, producer.sequence)
+        name = _producer_id(identity, scope, topic, producer.name)
+        of = Producer(name, producer.epoch, producer.sequence, _owner(scope.tenant))
         if (repeated := self._engine.repeat_of(of)) is not None:
             placed = by_partitions(found, chosen, values)
             if len(placed.members) != len(repeated.base_offsets):
@@ -187,3 +189,9 @@ def _producer_id(identity: Identity, scope: Scope, topic: str, name: str) -> byt
     producer."""
     whose = "\0".join((identity.name, identity.tenant or "", *scope, topic, name))
     return blake2b(whose.encode(), digest_size=24).digest()
+
+
+@lru_cache(maxsize=1024)
+def _owner(tenant: str) -> bytes:
+    """The owner of a tenant's producers, as the log knows it."""
+    return blake2b(tenant.encode(), digest_size=8).digest()
