@@ -64,15 +64,16 @@ lint: $(VENV)/.ready-to-test
 types: $(VENV)/.ready-to-test
 	$(BIN)/mypy
 
-# Two processes; the tests of a file stay together and in order.
-PYTEST = $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# The tests of a file stay together and in order. One process more than processors, because tests of processes wait half of
+# the time; for those of `unit`, which do not, as many as processors.
+PYTEST = $(BIN)/pytest --dist loadfile --no-loadscope-reorder --numprocesses
 
 pytest: $(VENV)/.ready-to-test build/spark-classes.jsa
 	@rm -f build/pytest.code
-	$(PYTEST) || { code=$$?; echo $$code >build/pytest.code; exit $$code; }
+	$(PYTEST) 3 || { code=$$?; echo $$code >build/pytest.code; exit $$code; }
 
 unit: $(VENV)/.ready-to-test
-	$(PYTEST) -m unit --hypothesis-profile quick
+	$(PYTEST) 2 -m unit --hypothesis-profile quick
 
 # Types are checked while tests run, which now and then wait; what mypy says comes below what they say.
 define BESIDE_TYPES
@@ -131,7 +132,7 @@ build/compiled/.ready: scripts/compile.py $(shell find src/penstock -name '*.py'
 
 # Left out: tests that replace methods of classes or inherit from them, which compiled ones do not allow.
 test-compiled: build/compiled/.ready ## the tests of log, queues, crashes and whole processes, on what `make compiled` built
-	PYTHONPATH=$(CURDIR)/build/compiled $(PYTEST) tests/log tests/crash tests/e2e tests/broker/test_broker.py \
+	PYTHONPATH=$(CURDIR)/build/compiled $(PYTEST) 3 tests/log tests/crash tests/e2e tests/broker/test_broker.py \
 	  --ignore tests/crash/test_schedules.py \
 	  tests/broker/queues/test_queues.py tests/broker/transactions/test_transactions.py tests/wire/flymq/test_frames.py \
 	  tests/wire/flymq/test_messages.py tests/wire/flymq/test_coalesced_produce.py tests/wire/blipmq/test_frames.py

@@ -1,5 +1,5 @@
-"""How all tests run: in tiers, the longest first, or in any order; property tests without deadlines, because a shared
-machine is slow at times, and in CI always with the same examples."""
+"""How all tests run: in tiers, the longest first, or in any order; of Spark's, two at a time; property tests without
+deadlines, because a shared machine is slow at times, and in CI always with the same examples."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, settings
 from tests.spark.class_archive import java_options
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling, Scheduling
 
 settings.register_profile("penstock", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.register_profile("quick", deadline=None, max_examples=20)  # for `make check`
@@ -47,7 +49,20 @@ LONGEST = (
     "test_felix_resources.py",
     "test_schedules.py",
     "test_rustlog_kill.py",
+    # of the tier `unit`, which is the last, so that short ones are left for the end
+    "test_matrix.py",
+    "test_damage.py",
+    "test_isolation.py",
+    "test_json_dialect.py",
+    "test_hostile.py",
+    "test_generations.py",
+    "test_binary_dialect.py",
+    "test_delays.py",
 )
+
+# One Spark takes two processors. Its files are two pieces of work, about equally long, which two workers begin with;
+# every other file is a piece by itself. What shares a session is in the second.
+FIRST_SPARK = ("test_pipeline_runs.py", "test_spark_kill.py", "test_docs.py")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -68,6 +83,21 @@ def pytest_make_collect_report(
     if isinstance(collector, pytest.Dir) and os.environ.get("PYTEST_XDIST_WORKER") == "gw1":
         report.result = list(reversed(report.result or []))
     return report
+
+
+class TwoSparks(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
+    """Which tests are a piece of work for one of the workers."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = str(super()._split_scope(nodeid))
+        if path.endswith(FIRST_SPARK):
+            return "spark, first"
+        return "spark, second" if path.startswith("tests/spark/") else path
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
+    return TwoSparks(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -53,7 +53,7 @@ def ci(directory: Path, *suite: str, types: str = "true") -> tuple[bool, str]:
 
 
 def test_tests_that_pass_alone_are_named(tmp_path: Path) -> None:
-    passed, out = ci(tmp_path, PASSES, UNSTEADY, UNSTEADY)  # in both processes
+    passed, out = ci(tmp_path, PASSES, UNSTEADY, UNSTEADY)  # in other processes
     assert passed, out
     assert "2 failed, 1 passed" in out and "2 passed" in out
     assert sorted(line.split()[1] for line in out.splitlines() if line.startswith("unsteady:")) == [
