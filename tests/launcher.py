@@ -213,6 +213,7 @@ def penstock(*arguments: str, stdin: str = "", **environment: str) -> Done:
         for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
             patch.delenv(name)
         patch.setattr(typer.testing, "_get_command", _command)
+        patch.setattr(sys, "meta_path", list(sys.meta_path))  # a broker that is started here guards its imports
         result = CliRunner().invoke(app, arguments, input=stdin, env=small | environment)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception

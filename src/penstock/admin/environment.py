@@ -22,6 +22,7 @@ class DoorView(msgspec.Struct):
     tls: str  # off, offered or required
     pinned: bool  # no other door answers at this address
     fingerprint: str = ""  # SHA-256 of the certificate that QUIC clients see
+    certificate: str = ""  # itself, as PEM
 
 
 class ConnectionView(msgspec.Struct):

@@ -19,7 +19,7 @@ TOPIC_NOT_FOUND: Final = re.compile(r"[Tt]opic (?:not found: |')(?P<topic>.+?)(?
 
 def explained(error: PenstockError, target: Target, admin: Admin | None = None) -> str:
     """The error in one line. `admin` is asked for the topic that somebody may have meant."""
-    from penstock.clients import flymq, http
+    from penstock.clients import blipmq, flymq, http
     from penstock.clients._core.errors import ConnectionFailed, OutcomeUnknown
 
     text = str(error)
@@ -30,8 +30,9 @@ def explained(error: PenstockError, target: Target, admin: Admin | None = None) 
         return f"no broker answers at {target.endpoint}: {text}. {hint}"
     if isinstance(error, OutcomeUnknown):
         return f"{text}. It may have been done, or not: look before you send it again"
+    status = error.status if isinstance(error, http.Unauthorized) else getattr(error, "code", None)
     login = isinstance(error, flymq.AuthenticationRequired) or (
-        isinstance(error, http.Unauthorized) and error.status == NOT_LOGGED_IN
+        isinstance(error, blipmq.ReplyError | http.Unauthorized) and status == NOT_LOGGED_IN
     )
     if login and target.anonymous:
         return f"{text}. Say who you are with --user, --key-file or --token-file"

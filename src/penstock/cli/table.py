@@ -1,7 +1,7 @@
-"""`penstock table`: what the tables of a data directory hold, whether they are what the log was, and their repair.
+"""`penstock table`: what the tables of topics hold, whether they are what the log was, and their repair.
 
-All but `repair` reads the directory, and changes nothing; a broker may be running. `repair` is done by the broker, if
-one runs.
+Over the network the broker tells and does all of it (`table_jobs`). By a data directory, all but `repair` reads it, and
+changes nothing; a broker may be running. `repair` is done by the broker, if one runs.
 """
 
 from __future__ import annotations
@@ -16,29 +16,36 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
-from penstock.cli import flags
 from penstock.cli.admin_request import path
+from penstock.cli.administered import WAYS, Administered, with_administered
+from penstock.cli.connected import Namespace, Tenant
 from penstock.cli.failure import fail
 from penstock.cli.log import stopped
 from penstock.cli.progress import progress_to
 from penstock.cli.questions import Yes, confirm
+from penstock.cli.table_jobs import RemoteTables, print_outcome
 from penstock.cli.tables import print_fields, print_table
-from penstock.config.settings import Settings
+from penstock.cli.target import Target
 
 if TYPE_CHECKING:  # what reads tables takes a while to load: only when it is needed
     from penstock.broker.state.offline import OfflineLog
     from penstock.broker.state.state import Topic
     from penstock.broker.tables.repairs import RepairStatus
     from penstock.broker.tables.table import RepairReport, TablePolicy
+    from penstock.config.settings import Settings
     from penstock.log.tables.location import TableRef
     from penstock.log.tables.table import Table
     from penstock.log.tables.verify import Outcome
 
-app = typer.Typer(help="List, show, verify or repair tables of topics.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help=f"List, show, verify or repair tables of topics. {WAYS}\n\n"
+    "  penstock table list\n\n"
+    "  penstock table verify orders",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
-Tenant = Annotated[str, typer.Option("--tenant", help="The tenant that the topic belongs to.")]
-Namespace = Annotated[str, typer.Option("--namespace", help="The namespace in it.")]
 
 SUMS: Final = ("rows", "files", "bytes", "version")
 
@@ -63,9 +70,10 @@ class Directory(NamedTuple):
     def topics(self) -> list[Topic]:
         return sorted(self.log.state.topics_by_id.values(), key=lambda topic: (topic.scope, topic.name))
 
-    def topic(self, tenant: str, namespace: str, name: str) -> Topic:
+    def topic(self, tenant: str | None, namespace: str | None, name: str) -> Topic:
         from penstock.broker.names import Scope
 
+        tenant, namespace = tenant or "default", namespace or "default"
         found = self.log.state.topics.get(Scope(tenant, namespace), {}).get(name)
         if found is None:
             fail(f"there is no topic {name!r} in {tenant}/{namespace}")
@@ -73,9 +81,13 @@ class Directory(NamedTuple):
 
 
 @app.command("list")
-@flags.with_settings()
-def list_tables(settings: Settings) -> None:
-    """List the tables: topic, rows, files, bytes, version, and the offsets of each partition."""
+@with_administered()
+def list_tables(settings: Administered, tenant: Tenant = None, namespace: Namespace = None) -> None:
+    """List the tables: topic, bytes and the offsets of each partition; by a data directory also rows, files and
+    version."""
+    if isinstance(settings, Target):
+        RemoteTables(settings, tenant, namespace).print_list()
+        return
     with _reading():
         from penstock.log.tables.table import Table
 
@@ -91,9 +103,12 @@ def list_tables(settings: Settings) -> None:
 
 
 @app.command()
-@flags.with_settings()
-def show(settings: Settings, topic: Name, tenant: Tenant = "default", namespace: Namespace = "default") -> None:
+@with_administered()
+def show(settings: Administered, topic: Name, tenant: Tenant = None, namespace: Namespace = None) -> None:
     """Show the table of a topic: where it is, what it holds, and how to read it."""
+    if isinstance(settings, Target):
+        RemoteTables(settings, tenant, namespace).print_one(topic)
+        return
     with _reading():
         from penstock.log.arrow import STORED
         from penstock.log.tables.table import Table
@@ -121,18 +136,21 @@ def _partition_rows(table: Table) -> Iterator[tuple[object, ...]]:
 
 
 @app.command()
-@flags.with_settings()
+@with_administered()
 def verify(
-    settings: Settings,
+    settings: Administered,
     topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="The topic's name; all if left out.")] = None,
-    tenant: Tenant = "default",
-    namespace: Namespace = "default",
+    tenant: Tenant = None,
+    namespace: Namespace = None,
 ) -> None:
     """Read every byte of tables, check them against their checksums, and compare them with the log, record by record,
     where it still has the same records. Changes nothing.
 
     Exit code 0 if they are sound, 1 if not.
     """
+    if isinstance(settings, Target):
+        _verify_there(RemoteTables(settings, tenant, namespace), topic)
+        return
     with _reading():
         directory = _open(settings)
         topics = directory.topics() if topic is None else [directory.topic(tenant, namespace, topic)]
@@ -150,13 +168,36 @@ def verify(
         )
 
 
+def _verify_there(tables: RemoteTables, topic: str | None) -> None:
+    topics = [each["topic"] for each in tables.all()] if topic is None else [topic]
+    damaged = 0
+    for name in topics:
+        report = tables.verified(name)
+        print_outcome(name, report)
+        damaged += not report.sound
+    if damaged:
+        fail(f"{damaged} of {len(topics)} tables are damaged. `penstock table repair` rebuilds what the journal has")
+
+
+def _repair_there(tables: RemoteTables, topic: str | None, *, checksums: bool, yes: bool) -> None:
+    topics = [each["topic"] for each in tables.all()] if topic is None else [topic]
+    confirm(f"Rebuild what is damaged in {', '.join(topics) or 'no table'}, as far as the journal has it?", yes)
+    left = 0
+    for name in topics:
+        report = tables.repaired(name, checksums=checksums)
+        _print_report(name, report)
+        left += not report.sound
+    if left:
+        fail(f"{left} of {len(topics)} tables are still damaged: put the files named above back from a copy")
+
+
 @app.command()
-@flags.with_settings()
+@with_administered()
 def repair(
-    settings: Settings,
+    settings: Administered,
     topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="The topic's name; all if left out.")] = None,
-    tenant: Tenant = "default",
-    namespace: Namespace = "default",
+    tenant: Tenant = None,
+    namespace: Namespace = None,
     checksums: Annotated[
         bool, typer.Option("--checksums", help="Also rewrite files of earlier versions, which have no checksums.")
     ] = False,
@@ -169,6 +210,9 @@ def repair(
     reading it stays an error: put the file back from a copy, and repair again. Exit code 0 if all tables are sound now,
     1 if not.
     """
+    if isinstance(settings, Target):
+        _repair_there(RemoteTables(settings, tenant, namespace), topic, checksums=checksums, yes=yes)
+        return
     left = 0
     with _reading():
         directory = _open(settings)

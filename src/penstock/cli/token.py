@@ -17,9 +17,10 @@ from penstock.broker.runtime.clock import wall_clock
 from penstock.broker.security import role, token, token_permissions
 from penstock.broker.security.access import Identity, Permission
 from penstock.broker.security.user import Directory
-from penstock.cli import flags, quantity
+from penstock.cli import admin_request, flags, quantity
 from penstock.cli.failure import fail
 from penstock.cli.tables import print_fields, printable, utc
+from penstock.cli.target import Server, Target, TargetFlags, Tls, TlsCa, resolve
 from penstock.config.settings import ConfigError, SecuritySection
 
 LAST: Final = 253_402_300_799_999_999  # µs since 1970: the end of the year 9999
@@ -130,8 +131,15 @@ def key(
 def inspect(
     text: Annotated[str, typer.Argument(metavar="TOKEN", help="The token; - reads it from standard input.")] = "-",
     config: flags.ConfigFile = None,
+    server: Server = None,
+    tls: Tls = False,
+    tls_ca: TlsCa = None,
 ) -> None:
-    """Show what a token says, and whether a broker with this configuration would take it, and why not."""
+    """Show what a token says, and whether a broker would take it, and why not: the one at --server, or one with this
+    configuration.
+
+    penstock token inspect --server broker.example:9092 < ada.token
+    """
     from penstock.broker.security import token_claims, token_keys
     from penstock.config.tokens import token_policy
 
@@ -140,6 +148,9 @@ def inspect(
     if len(presented) > token.MAX_TOKEN or not token.looks_like_one(presented):
         fail("this is no token: it has three parts in base64, at most 8 KiB together", 2)
     print_fields([(name, _document(part)) for name, part in zip(("header", "claims"), parts, strict=False)])
+    if server is not None:
+        _ask_broker(resolve(TargetFlags(server, tls=tls, tls_ca=tls_ca)), presented)
+        return
     settings = flags.of_directory(config, None, must_exist=False)
     if not settings.security.token_keys:
         typer.echo("note: no security.token_keys are configured, so the signature was not checked", err=True)
@@ -159,6 +170,19 @@ def inspect(
     until = utc(min(found.expires, LAST))
     by = f"as {', '.join(found.roles)}" if found.roles else f"with {_allowed(found)}"
     print_fields([("taken", f"{found.name} in tenant {found.tenant} {by}, until {until} UTC")])
+
+
+def _ask_broker(target: Target, presented: str) -> None:
+    """Log in with the token, and tell who that is."""
+    from penstock.connection.views import Identity as Known
+
+    asked = target._replace(user=None, password=None, key=None, token=presented)
+    found = admin_request.call(asked, "GET", admin_request.path("identity"), Known)
+    if not found.security:
+        typer.echo("note: security is off at this broker, so it takes any token, and does not look at it", err=True)
+        return
+    by = f"as {', '.join(found.roles)}" if found.roles else f"with {', '.join(found.permissions) or 'no permission'}"
+    print_fields([("taken", f"{found.name} in tenant {found.tenant} {by}")])
 
 
 def _allowed(found: Identity) -> str:

@@ -24,6 +24,7 @@ class Door(msgspec.Struct, frozen=True):
     pinned: bool = False
     """No other door answers at this address."""
     fingerprint: str = ""
+    certificate: str = ""
 
 
 class Health(msgspec.Struct, frozen=True):

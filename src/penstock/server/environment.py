@@ -11,13 +11,16 @@ from penstock.config.layers import keys
 from penstock.config.settings import Config, TlsSection
 from penstock.server.doors import FELIX, FLIGHT
 from penstock.transport.connection_limits import ConnectionTracker
+from penstock.transport.quic.certificate import Certificate
 from penstock.transport.tcp_listener import BindPlan
 
 SECRET: Final = ("key", "secret", "password", "token", "options")
 """A key of the configuration whose last name has one of these is told to be set, and not how."""
 
 
-def door_views(plan: BindPlan, addresses: dict[str, str], tls: TlsSection, fingerprint: str) -> list[DoorView]:
+def door_views(
+    plan: BindPlan, addresses: dict[str, str], tls: TlsSection, certificate: Certificate | None
+) -> list[DoorView]:
     pinned = {name for each in plan.addresses if each.pinned for name in each.doors}
     offered = "required" if tls.required else "offered" if tls.cert else "off"
     found = []
@@ -25,7 +28,8 @@ def door_views(plan: BindPlan, addresses: dict[str, str], tls: TlsSection, finge
         quic = name == FELIX
         encrypted = "required" if quic else "off" if name == FLIGHT and not tls.cert else offered
         transport = "udp" if quic else "tcp"
-        found.append(DoorView(name, address, transport, encrypted, name in pinned, fingerprint if quic else ""))
+        shown = (certificate.fingerprint, certificate.chain.decode(errors="replace")) if quic and certificate else ()
+        found.append(DoorView(name, address, transport, encrypted, name in pinned, *shown))
     return found
 
 

@@ -259,7 +259,7 @@ class Server:
         return found
 
     def _door_views(self) -> list[DoorView]:
-        return door_views(self.plan, self.addresses(), self.settings.tls, self.fingerprint)
+        return door_views(self.plan, self.addresses(), self.settings.tls, self._certificate)
 
     @property
     def fingerprint(self) -> str:
