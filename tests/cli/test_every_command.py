@@ -66,7 +66,7 @@ ROWS: dict[str, Row] = {
     "cache list": Row("", "partly"),
     "cache get": Row("ann", "allowed", before=("cache put ann here",)),
     "cache put": Row("ann here"),
-    "cache incr": Row("visits", code=1),  # a password does not open Felix's door, which is closed here, too
+    "cache incr": Row("visits"),
     "cache delete": Row("bob", before=("cache put bob here",)),
     "table list": Row("", "allowed"),
     "table show": Row("orders", code=1),  # it has none yet

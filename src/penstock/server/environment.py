@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -11,8 +11,10 @@ from penstock.config.layers import keys
 from penstock.config.settings import Config, TlsSection
 from penstock.server.doors import FELIX, FLIGHT
 from penstock.transport.connection_limits import ConnectionTracker
-from penstock.transport.quic.certificate import Certificate
 from penstock.transport.tcp_listener import BindPlan
+
+if TYPE_CHECKING:  # takes a while to load, and only one door needs it
+    from penstock.transport.quic.certificate import Certificate
 
 SECRET: Final = ("key", "secret", "password", "token", "options")
 """A key of the configuration whose last name has one of these is told to be set, and not how."""
