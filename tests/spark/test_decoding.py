@@ -30,7 +30,8 @@ from penstock.broker.schemas.formats.protobuf_schema import message_of
 from penstock.broker.schemas.schema import Schema, SchemaKind
 from penstock.spark.decoding import rows
 from penstock.spark.decoding.columns import DOUBLE, JSON, Struct
-from penstock.spark.decoding.rows import Language, decode_values, language
+from penstock.spark.decoding.framing import unframed
+from penstock.spark.decoding.rows import DECODED, REASON, Decode, Language, decode_values, language
 
 pytestmark = pytest.mark.process  # definitions of Protobuf are compiled by one
 
@@ -242,6 +243,38 @@ def test_a_value_that_is_not_there_is_rejected() -> None:
     found, reasons = decode_values(pa.array([None, b"{}"], pa.binary()), how(SchemaKind.JSON, in_object(INTEGER)))
     assert found.to_pylist() == [None, {"f": None}]
     assert reasons == ["there is no value", None]
+
+
+@pytest.mark.parametrize(
+    ("data", "protobuf", "value"),
+    [
+        (b"\0\0\0\0\7{}", False, b"{}"),
+        (b"\0\0\0\0\7", False, b""),
+        (b"\0\0\0\7", False, None),
+        (b'{"a": 1}', False, None),
+        (b"\0\0\0\0\7\0xyz", True, b"xyz"),  # the first message of the file
+        (b"\0\0\0\0\7\4\2\0xyz", True, b"xyz"),  # two indexes: 1, 0
+        (b"\0\0\0\0\7\2\x80\1xyz", True, b"xyz"),  # one index of two bytes: 64
+        (b"\0\0\0\0\7\4\2", True, None),
+        (b"\0\0\0\0\7\1xyz", True, None),  # a negative count
+        (b"\0\0\0\0\7\xff\xff\xff\xff\xff\xff", True, None),
+        (b"\0\0\0\0\7", True, None),
+    ],
+)
+def test_what_confluents_serializers_put_before_a_value(data: bytes, protobuf: bool, value: bytes | None) -> None:
+    assert unframed(data, protobuf=protobuf) == value
+
+
+def test_values_with_confluents_framing_and_without_it() -> None:
+    schema = prepared(SchemaKind.JSON, json.dumps(in_object(INTEGER)).encode())
+    values = [b'\0\0\0\0\x01{"f": 7}', b'{"f": 7}', b'\0\0\0\0\x01{"f": "seven"}', None]
+    batch = pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], names=["value"])
+    [done] = Decode(schema, True, "confluent")([batch])
+    reasons = done.column(REASON).to_pylist()
+    assert list(done.column(DECODED).to_pylist()[0].values()) == [7] and reasons[0] is None
+    assert reasons[1].startswith("it does not begin with Confluent's magic byte")
+    assert reasons[2] and reasons[3] == "there is no value"
+    assert done.column("value").to_pylist() == [None, values[1], values[2], None]  # rejected ones as they came
 
 
 def test_reasons_are_cut_as_the_broker_cuts_them() -> None:

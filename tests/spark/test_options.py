@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.flight.errors import OptionsUnusable
 from penstock.flight.log import TopicPartition
+from penstock.spark.kafka_options import ALWAYS_SO, EQUIVALENT, RENAMED
 from penstock.spark.options import (
     Given,
     Limits,
@@ -195,7 +197,6 @@ def test_sizes(text: str, size: int) -> None:
         ("maxFilesPerTrigger", "maxOffsetsPerTrigger"),
         ("subscribes", "subscribe"),
         ("topicPattern", None),
-        ("kafka.bootstrap.servers", "bootstrap.servers"),
         ("bootstrap.server", "bootstrap.servers"),
         ("passwort", "password"),
         ("failOnDataLos", "failOnDataLoss"),
@@ -210,6 +211,71 @@ def test_a_misspelt_option_is_answered_with_the_nearest(wrong: str, right: str |
         stream_options(options)
     assert f"Option {wrong.lower()!r} is not known" in str(refused.value)
     assert f"did you mean {right!r}" in str(refused.value)
+
+
+# Options of the Kafka source
+
+
+def test_options_of_the_kafka_source_under_another_name() -> None:
+    options = {
+        "kafka.bootstrap.servers": "h:1",
+        "subscribe": "t",
+        "kafkaConsumer.pollTimeoutMs": "7",
+        "kafka.group.id": "g",
+    }
+    found = stream_options(lower(options))
+    assert found.connection == {"bootstrap.servers": "h:1"}
+    assert found.retries.poll_timeout == 7 and found.group == "g"
+    with pytest.raises(OptionRefused, match="and under another name 'h:1'; give one of them"):
+        stream_options({"bootstrap.servers": "h:1", "kafka.bootstrap.servers": "h:2", "subscribe": "t"})
+
+
+def test_options_of_the_kafka_source_that_are_always_so() -> None:
+    for name, allowed in ALWAYS_SO.items():
+        for text in allowed:
+            stream_options(ORDERS | {name: text})
+        with pytest.raises(OptionRefused, match="Kafka source; here the same is done by"):
+            stream_options(ORDERS | {name: "something else"})
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("kafka.sasl.jaas.config", "'user' and 'password', or 'api.key'"),
+        ("kafka.ssl.truststore.location", "'tls.ca', a PEM file"),
+        ("kafka.ssl.protocol", "'tls.hostname'"),
+        ("kafka.auto.offset.reset", "'startingOffsets'"),
+        ("groupIdPrefix", "'group.id'"),
+        ("kafka.something.new", "nothing here"),
+    ],
+)
+def test_options_of_the_kafka_source_that_are_refused_name_the_equivalent(name: str, said: str) -> None:
+    with pytest.raises(OptionRefused) as refused:
+        stream_options(lower(ORDERS | {name: "x"}))
+    assert f"Option {name.lower()!r} is one of Spark's Kafka source" in str(refused.value) and said in str(
+        refused.value
+    )
+
+
+def test_the_page_has_every_option_of_the_kafka_source() -> None:
+    page = (Path(__file__).parent.parent.parent / "docs" / "spark.md").read_text().lower()
+    for name in (*RENAMED, *ALWAYS_SO, *EQUIVALENT):
+        assert f"`{name}`" in page or f"`{name}…`" in page, name
+
+
+def test_without_any_option_the_cause_may_be_create_table() -> None:
+    with pytest.raises(OptionRefused, match="CREATE TEMPORARY VIEW"):
+        batch_options({})
+    with pytest.raises(OptionRefused) as refused:
+        batch_options({"subscribe": "t"})
+    assert "CREATE" not in str(refused.value)
+
+
+def test_empty_values_stand_for_none_if_that_is_asked_for() -> None:
+    assert not batch_options(ORDERS).empty_is_null
+    assert batch_options(ORDERS | {"emptyValues": "NULL"}).empty_is_null
+    with pytest.raises(OptionRefused, match="'empty' or 'null' is allowed"):
+        batch_options(ORDERS | {"emptyValues": "none"})
 
 
 def test_options_of_others_are_let_be() -> None:

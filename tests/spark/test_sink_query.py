@@ -21,6 +21,8 @@ from penstock.clients.flymq import Client as FlyMqClient
 from penstock.clients.rustlog import Client as RustLogClient
 from penstock.flight.connect import connect, disconnect
 from penstock.flight.log import TopicPartition
+from penstock.spark import LagListener, into_topic, source_lags
+from penstock.spark.lag import SourceLag
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -273,3 +275,85 @@ def test_each_batch_by_hand(spark: SparkSession, place: Place, tmp_path: Path) -
     query = source.writeStream.foreachBatch(twice).option("checkpointLocation", str(tmp_path / "checkpoint"))
     assert query.trigger(availableNow=True).start().awaitTermination(120)
     assert sorted(json.loads(value)["value"] for value in place.values("by-hand")) == ["0", "1", "2"]
+
+
+# -- any output mode, and values that are null
+
+
+def test_update_and_complete_mode_into_a_keyed_topic_once(spark: SparkSession, place: Place, tmp_path: Path) -> None:
+    place.create("clicks")
+    write(numbers(spark, 6, 1), place, topic="clicks")
+    counts = (
+        spark.readStream.format("penstock")
+        .options(**place.options, subscribe="clicks", startingOffsets="earliest", maxOffsetsPerTrigger="4")
+        .load()
+        .groupBy((F.col("value").cast("string").cast("int") % 2).alias("odd"))
+        .count()
+        .select(F.col("odd").cast("string").alias("key"), F.col("count").cast("string").alias("value"))
+    )
+    written = {"update": 4, "complete": 4}
+    for mode, number in written.items():
+        place.create(mode)
+        into = into_topic(mode, app="counts", **place.options)
+        for again in (False, True):
+            writer = counts.writeStream.outputMode(mode).foreachBatch(into)
+            writer = writer.option("checkpointLocation", str(tmp_path / mode)).trigger(availableNow=True)
+            writer.start().awaitTermination()
+            if not again:  # as if the process had been killed before it could note that the last batch is done
+                last = max(int(path.name) for path in (tmp_path / mode / "commits").iterdir() if path.name.isdigit())
+                for name in (f"{last}", f".{last}.crc"):
+                    (tmp_path / mode / "commits" / name).unlink(missing_ok=True)
+        rows = place.records(mode, "key", "value")
+        assert len(rows) == number
+        assert {row["key"]: row["value"] for row in rows} == {b"0": b"3", b"1": b"3"}  # the last of each key holds
+
+
+def test_a_null_value_is_an_empty_one_if_both_sides_say_so(spark: SparkSession, place: Place) -> None:
+    place.create("deletes")
+    df = spark.createDataFrame([("a", None), ("b", "x")], "key string, value string").coalesce(1)
+    write(df, place, topic="deletes", nullValues="empty")
+    assert [row["value"] for row in place.records("deletes", "value")] == [b"", b"x"]
+    reader = spark.read.format("penstock").options(**place.options, subscribe="deletes")
+    assert [row.value and bytes(row.value) for row in reader.load().orderBy("offset").collect()] == [bytearray(), b"x"]
+    nulls = reader.option("emptyValues", "null").load().where("value IS NULL").collect()
+    assert [bytes(row.key) for row in nulls] == [b"a"]
+
+
+def test_sql_reads_a_topic_by_a_temporary_view_and_says_why_not_by_a_table(spark: SparkSession, place: Place) -> None:
+    place.create("seen")
+    write(numbers(spark, 5), place, topic="seen")
+    options = f"OPTIONS ('bootstrap.servers' = '{place.server}', subscribe = 'seen')"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW seen USING penstock {options}")
+    assert spark.sql("SELECT count(*) FROM seen").first() == (5,)
+    with pytest.raises(Exception, match="CREATE TEMPORARY VIEW name USING penstock"):
+        spark.sql(f"CREATE TABLE seen_table USING penstock {options}")
+        spark.table("seen_table").collect()
+    spark.sql("DROP TABLE IF EXISTS seen_table")
+
+
+def test_lag_and_topics_are_told_of_every_batch(spark: SparkSession, place: Place, tmp_path: Path) -> None:
+    place.create("behind", 2)
+    write(
+        numbers(spark, 10).withColumn("partition", (F.col("value").cast("int") % 2).cast("int")), place, topic="behind"
+    )
+    told: list[tuple[str, list[SourceLag]]] = []
+    listener = LagListener(lambda name, lags: told.append((name, lags)))
+    spark.streams.addListener(listener)
+    try:
+        reader = spark.readStream.format("penstock").options(**place.options, subscribe="behind")
+        stream = reader.options(startingOffsets="earliest", maxOffsetsPerTrigger="4").load()
+        writer = stream.writeStream.queryName("late").foreachBatch(lambda _rows, _batch: None)
+        query = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
+        query.awaitTermination()
+        eventually(lambda: len(told) >= 3)
+    finally:
+        spark.streams.removeListener(listener)
+    assert {name for name, _ in told} == {"late"}
+    assert [sum(lag.offsets_behind.values()) for _, [lag] in told[:3]] == [6, 2, 0]
+    assert told[0][1][0].description == "penstock[behind]"
+    assert told[0][1][0].metrics() == {
+        "minOffsetsBehindLatest": "3",
+        "maxOffsetsBehindLatest": "3",
+        "avgOffsetsBehindLatest": "3.0",
+    }
+    assert source_lags(query.lastProgress)[0].metrics()["maxOffsetsBehindLatest"] == "0"

@@ -12,18 +12,33 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock.spark.decoding.frames import decode
+    from penstock.spark.lag import LagListener, source_lags
     from penstock.spark.patient_start import start
     from penstock.spark.sessions import SessionUnusable, register, session
+    from penstock.spark.topic_batches import into_topic
     from penstock.spark.topic_table import table
 
-__all__ = ["SessionUnusable", "decode", "register", "session", "start", "table"]
+__all__ = [
+    "LagListener",
+    "SessionUnusable",
+    "decode",
+    "into_topic",
+    "register",
+    "session",
+    "source_lags",
+    "start",
+    "table",
+]
 
 # None of the modules has the name of one of these: importing it would put the module in the function's place.
 _MODULE = {
+    "LagListener": "lag",
     "SessionUnusable": "sessions",
     "decode": "decoding.frames",
+    "into_topic": "topic_batches",
     "register": "sessions",
     "session": "sessions",
+    "source_lags": "lag",
     "start": "patient_start",
     "table": "topic_table",
 }

@@ -86,9 +86,10 @@ def _allowed() -> str:
 class Shape:
     """Makes a log's batches those of a Spark schema."""
 
-    def __init__(self, schema: StructType) -> None:
+    def __init__(self, schema: StructType, empty_is_null: bool = False) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
+        self._empty_is_null = empty_is_null
         self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
         asked = {name: None for name in self._schema.names if name != "timestampType"}
         self.columns = list(asked | {"offset": None})  # always, to know where to go on if the reading breaks off
@@ -104,9 +105,18 @@ class Shape:
         for field in self._schema:
             if field.name == "timestampType":
                 arrays.append(pa.repeat(pa.scalar(LOG_APPEND_TIME, pa.int32()), batch.num_rows))
+            elif field.name == "value" and self._empty_is_null:
+                arrays.append(_null_if_empty(batch.column(field.name)))
             else:
                 arrays.append(batch.column(field.name))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _null_if_empty(values: pa.Array) -> pa.Array:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.if_else(pc.equal(pc.binary_length(values), 0), pa.scalar(None, values.type), values)
 
 
 def evened(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -15,6 +15,7 @@ from typing import Final, Literal, NamedTuple
 
 from penstock.flight.log import TopicPartition
 from penstock.flight.options import parse
+from penstock.spark.kafka_options import ALWAYS_SO, RENAMED, equivalent
 
 CONNECTION: Final = (
     "path",
@@ -40,6 +41,7 @@ READING: Final = (
     "maxRecordsPerPartition",
     "failOnDataLoss",
     "includeHeaders",
+    "emptyValues",
     "group.id",
     "partition.metadata.cache.ttl.ms",
     "fetchOffset.numRetries",
@@ -47,12 +49,16 @@ READING: Final = (
     "pollTimeoutMs",
     "retryTimeout",
 )
-WRITING: Final = ("topic", "txnAppId", "txnVersion")
+WRITING: Final = ("topic", "txnAppId", "txnVersion", "nullValues")
 NAMES: Final = (*CONNECTION, *SELECTING, *STARTING, *ENDING, *READING, *WRITING)
 
 PREFIX: Final = "penstock."
 PATIENCE_OF_STREAMS: Final = 120_000  # ms that a broker may be away: they run unattended
 PATIENCE_OF_BATCHES: Final = 30_000  # somebody may be waiting for the answer, and may have misspelt the address
+WITHOUT_ANY: Final = (
+    ". There is no option at all: Spark gives sources in Python none of those of CREATE TABLE … USING penstock; CREATE "
+    "TEMPORARY VIEW name USING penstock OPTIONS (…) keeps them"
+)
 EARLIEST: Final = -2
 LATEST: Final = -1
 
@@ -74,8 +80,13 @@ class Given:
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._by_name: dict[str, str] = {}
-        for name, text in options.items():
-            self._by_name[name.lower().removeprefix(PREFIX)] = str(text)
+        for given, text in options.items():
+            name = given.lower().removeprefix(PREFIX)
+            name = RENAMED.get(name, name).lower()
+            if self._by_name.setdefault(name, str(text)) != str(text):
+                raise OptionRefused(
+                    f"Option {given!r} is {text!r}, and under another name {self._by_name[name]!r}; give one of them"
+                )
 
     def __contains__(self, name: str) -> bool:
         return name.lower() in self._by_name
@@ -110,6 +121,13 @@ class Given:
             raise self.refused(name, "'true' or 'false' is allowed")
         return text.lower() == "true"
 
+    def choice(self, name: str, allowed: tuple[str, ...]) -> str:
+        """One of these words, the first of which is the default."""
+        text = (self.text(name) or allowed[0]).lower()
+        if text not in allowed:
+            raise self.refused(name, f"{' or '.join(map(repr, allowed))} is allowed")
+        return text
+
     def milliseconds(self, name: str, default: int) -> int:
         """A time as Spark writes it: 15m, 10s, 1h, 500ms; a plain number is in ms."""
         text = self.text(name)
@@ -137,7 +155,7 @@ class Given:
             raise OptionRefused(
                 f"{'Both' if named else 'None'} of the options 'bootstrap.servers' and 'path' given; give exactly "
                 "one: 'bootstrap.servers' (host:port of a broker's Flight endpoint) or 'path' (a data directory "
-                "that no broker is using)"
+                "that no broker is using)" + ("" if self._by_name else WITHOUT_ANY)
             )
         found = {
             name: text
@@ -162,7 +180,11 @@ class Given:
         for name in self._by_name:
             if name in _CANONICAL or name.startswith(CONNECTION_PREFIXES):
                 continue
-            near = get_close_matches(name.removeprefix("kafka."), _CANONICAL, n=1, cutoff=0.6)
+            if (same := equivalent(name)) is not None:
+                if self._by_name[name].lower() in ALWAYS_SO.get(name, ()):
+                    continue
+                raise OptionRefused(f"Option {name!r} is one of Spark's Kafka source; here the same is done by {same}")
+            near = get_close_matches(name, _CANONICAL, n=1, cutoff=0.6)
             close = get_close_matches(name, _CANONICAL, n=1, cutoff=0.85)
             if close or _LOOKS_LIKE_OURS.match(name):
                 hint = f"; did you mean {_CANONICAL[near[0]]!r}?" if near else f"; there are: {', '.join(NAMES)}"
@@ -229,6 +251,7 @@ class SourceOptions(NamedTuple):
     group: str | None
     topics_live: int  # ms for which a list of topics is believed; -1: not at all
     retries: Retries
+    empty_is_null: bool  # an empty value stands for none
 
 
 def batch_options(options: Mapping[str, str]) -> SourceOptions:
@@ -283,6 +306,7 @@ def _options(given: Given, starting: Position, ending: Position, retries: Retrie
         group=group,
         topics_live=given.number("partition.metadata.cache.ttl.ms", -1, -1) or 0,
         retries=retries,
+        empty_is_null=given.choice("emptyValues", ("empty", "null")) == "null",
     )
 
 

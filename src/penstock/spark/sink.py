@@ -121,7 +121,7 @@ class _Task:
         self._budget = _budget(options.retries, options.retries.poll_timeout)
 
     def send(self, batches: Iterator[pa.RecordBatch], schema: StructType) -> Sent:
-        outgoing = Outgoing(schema, self._options.topic)
+        outgoing = Outgoing(schema, self._options.topic, self._options.null_is_empty)
         refs: list[str] = []
         rows = 0
         for piece in pieces(map(outgoing.shaped, batches), PIECE_BYTES):

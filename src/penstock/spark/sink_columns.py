@@ -77,11 +77,12 @@ def _allowed() -> str:
 class Outgoing:
     """Makes Spark's batches those that the log takes: our columns, in one schema, without rows that it refuses."""
 
-    def __init__(self, schema: StructType, topic: str | None) -> None:
+    def __init__(self, schema: StructType, topic: str | None, null_is_empty: bool = False) -> None:
         import pyarrow as pa
         from pyspark.sql.pandas.types import to_arrow_type
 
         self._topic = topic
+        self._null_is_empty = null_is_empty
         self._places = [index for index, name in enumerate(schema.names) if topic is None or name.lower() != "topic"]
         fields = [schema.fields[index] for index in self._places]
         self.schema: pa.Schema = pa.schema([(it.name.lower(), to_arrow_type(it.dataType)) for it in fields])
@@ -89,8 +90,13 @@ class Outgoing:
     def shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Raises RowRefused."""
         import pyarrow as pa
+        import pyarrow.compute as pc
 
         arrays = [batch.column(index) for index in self._places]
+        if self._null_is_empty:
+            at = self.schema.get_field_index("value")
+            empty = "" if pa.types.is_string(arrays[at].type) or pa.types.is_large_string(arrays[at].type) else b""
+            arrays[at] = pc.fill_null(arrays[at], pa.scalar(empty, arrays[at].type))
         shaped = pa.RecordBatch.from_arrays(arrays, schema=self.schema)  # cast, where Spark was set to use wider types
         self._check(shaped)
         return shaped
@@ -106,5 +112,6 @@ class Outgoing:
             topic = self._topic or batch.column("topic")[row].as_py()
             raise RowRefused(
                 f"A row for topic {topic!r} has no value: its column 'value' is null, and a log keeps no such records; "
-                "filter with where('value IS NOT NULL'), or write an empty value with coalesce(value, lit(''))"
+                "filter with where('value IS NOT NULL'), or let an empty value stand for it with "
+                "option('nullValues', 'empty')"
             )

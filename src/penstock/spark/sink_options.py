@@ -16,6 +16,7 @@ class SinkOptions(NamedTuple):
     app: str | None  # who publishes, if the user says so
     version: int | None  # which publication it is, in a batch
     retries: Retries
+    null_is_empty: bool = False  # a row without a value is written with an empty one
 
 
 def batch_options(options: Mapping[str, str], *, overwrite: bool) -> SinkOptions:
@@ -38,7 +39,7 @@ def stream_options(options: Mapping[str, str], *, overwrite: bool) -> SinkOption
     if overwrite:
         raise OptionRefused(
             "A log is only ever added to, so outputMode('complete') is refused; use outputMode('append'), with a "
-            "watermark for aggregates, or write the whole result with foreachBatch"
+            "watermark for aggregates, or foreachBatch(penstock.spark.into_topic(…)), which takes any output mode"
         )
     found = _options(Given(options))
     if found.version is not None:
@@ -63,4 +64,7 @@ def _options(given: Given) -> SinkOptions:
     version = given.number("txnVersion", None, 0)
     if version is not None and version > MAX_VERSION:
         raise given.refused("txnVersion", f"at most {MAX_VERSION} is allowed")
-    return SinkOptions(given.connection(), given.text("topic"), given.text("txnAppId"), version, given.retries())
+    null_is_empty = given.choice("nullValues", ("refuse", "empty")) == "empty"
+    return SinkOptions(
+        given.connection(), given.text("topic"), given.text("txnAppId"), version, given.retries(), null_is_empty
+    )

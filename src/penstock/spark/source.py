@@ -197,7 +197,7 @@ def read_task(partition: InputPartition, schema: StructType, options: SourceOpti
     work: Range | None = partition.value
     if work is None:
         return iter(())
-    shape = Shape(schema)
+    shape = Shape(schema, options.empty_is_null)
     return shape.batches(read_range(lambda: open_log(options), work, shape.columns, options))
 
 

@@ -13,6 +13,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 from penstock.broker.errors import SchemaInvalid
 from penstock.broker.schemas.formats import format_of
 from penstock.broker.schemas.schema import Schema, SchemaKind
+from penstock.spark.decoding.framing import CONFLUENT
 from penstock.spark.decoding.rows import DECODED, REASON, VALUE, Decode, language
 from penstock.spark.options import Given
 from penstock.spark.outage_budget import OutageBudget
@@ -45,6 +46,7 @@ def decode(
     version: int | None = None,
     into: str | None = None,
     dates: bool = True,
+    framing: str | None = None,
     **options: Any,
 ) -> Decoded:
     """Turn the column `value` into typed columns.
@@ -57,15 +59,18 @@ def decode(
     `format` (`json`, `avro` or `protobuf`), `schema` is the definition itself, and nobody is asked.
 
     The columns take the place of `value`; `into` puts them into one struct of that name instead. With `dates=False`
-    text of JSON Schema's formats `date` and `date-time` stays text.
+    text of JSON Schema's formats `date` and `date-time` stays text. With `framing="confluent"` values begin with
+    Confluent's magic byte and the id of a schema, which is not looked up.
 
     Whether a row fits is decided by the broker's own validator. A row that does not is never an error."""
+    if framing not in (None, CONFLUENT):
+        raise DecodeRefused(f"framing is {framing!r}; allowed are None and {CONFLUENT!r}")
     described = _registered(schema, version, options) if format is None else _given(schema, format, version)
     struct = _columns(described, dates)
     others = [name for name in df.columns if name != VALUE]
     _check(df, others, struct, into, described)
     fields = [*df.schema.fields, StructField(DECODED, struct), StructField(REASON, StringType())]
-    marked = df.mapInArrow(Decode(described, dates), StructType(fields))
+    marked = df.mapInArrow(Decode(described, dates, framing), StructType(fields))
     fits = F.col(REASON).isNull()
     taken = F.col(f"{DECODED}.*") if into is None else F.col(DECODED).alias(into)
     told = (

@@ -11,7 +11,7 @@ import gc
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -22,10 +22,12 @@ from penstock.broker.schemas.formats.format import Validator
 from penstock.broker.schemas.schema import Schema, SchemaKind
 from penstock.broker.schemas.schemas import MAX_REASON, MAX_REASONS
 from penstock.spark.decoding.columns import Column, Misfit, Struct, record
+from penstock.spark.decoding.framing import unframed
 
 VALUE: Final = "value"
 DECODED: Final = "__penstock_decoded"
 REASON: Final = "__penstock_reason"
+UNFRAMED: Final = "it does not begin with Confluent's magic byte and the id of a schema"
 KEPT: Final = 64  # schemas that a worker remembers
 
 
@@ -35,6 +37,7 @@ class Language(NamedTuple):
     validate: Validator
     read: Callable[[bytes], Any]
     columns: Struct
+    unframe: Callable[[bytes], bytes | None] | None = None  # takes off what a serializer puts before a value
 
 
 @lru_cache(KEPT)
@@ -72,9 +75,12 @@ class Decode:
 
     schema: Schema
     dates: bool
+    framing: str | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         how = language(self.schema, self.dates)
+        if self.framing is not None:
+            how = how._replace(unframe=partial(unframed, protobuf=self.schema.kind is SchemaKind.PROTOBUF))
         for batch in batches:
             with _no_collection():
                 done = decoded(batch, how)
@@ -111,7 +117,12 @@ def decode_values(values: pa.Array, how: Language) -> tuple[pa.Array, list[str |
     found: list[Any] = []
     reasons: list[str | None] = []
     for data in values.cast(pa.binary()).to_pylist():
-        problems = ["there is no value"] if data is None else validate(data)
+        problems: list[str] = []
+        if data is None:
+            problems = ["there is no value"]
+        elif how.unframe is not None and (data := how.unframe(data)) is None:
+            problems = [UNFRAMED]
+        problems = problems or validate(data)
         if problems:
             found.append(None)
             reasons.append(told(problems))

@@ -29,6 +29,7 @@ from penstock.spark.pipelines.table_policy import (
     refused_columns,
 )
 from penstock.spark.pipelines.winners import update_condition, winners
+from penstock.spark.query_id import query_id
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -102,7 +103,7 @@ class _Writer:
     def _write(
         self, rows: DataFrame, batch: int, commit: Callable[[DeltaTable | None, pa.Table, CommitProperties], None]
     ) -> None:
-        app_id = f"{self.app}:{_query_id(rows)}"
+        app_id = f"{self.app}:{query_id(rows)}"
         table = _open(self.url, self.options)
         if _is_done(table, app_id, batch):
             logger.info("batch %d is in %s already", batch, self.url)
@@ -205,15 +206,6 @@ def _mark(app_id: str, batch: int) -> CommitProperties:
     from deltalake import CommitProperties, Transaction
 
     return CommitProperties(app_transactions=[Transaction(app_id, batch)])
-
-
-def _query_id(rows: DataFrame) -> str:
-    """Of the checkpoint: the same after every restart, another if somebody begins anew. Spark Connect does not tell
-    it; there, the name alone has to do."""
-    try:
-        return str(rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or "")
-    except Exception:  # noqa: BLE001 - what Connect raises for what it does not have is its own affair
-        return ""
 
 
 def _append(url: str, data: pa.Table, mark: CommitProperties, options: dict[str, str]) -> None:

@@ -1,0 +1,65 @@
+"""Options of Spark's Kafka source and sink, for programs that come from there: taken under another name, taken because
+what they ask for is always so, or refused with the option that does the same here. One table for each; names are in
+lower case, and one that ends in a dot stands for all that begin so. `docs/spark.md` shows them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+RENAMED: Final = {
+    "kafka.bootstrap.servers": "bootstrap.servers",
+    "kafka.group.id": "group.id",
+    "kafka.transactional.id": "txnAppId",
+    "kafkaconsumer.polltimeoutms": "pollTimeoutMs",
+}
+"""Options that are taken as ours."""
+
+ALWAYS_SO: Final[dict[str, tuple[str, ...]]] = {
+    "kafka.isolation.level": ("read_committed",),
+    "kafka.acks": ("all", "-1"),
+    "kafka.enable.idempotence": ("true",),
+    "kafka.enable.auto.commit": ("false",),
+    "kafka.allow.auto.create.topics": ("false",),
+}
+"""Options that ask for what is always so, with the values that do."""
+
+EQUIVALENT: Final = {
+    "kafka.security.protocol": "'tls.enabled' or 'tls.ca' for TLS; 'user' and 'password', or 'api.key', for a login",
+    "kafka.sasl.": "'user' and 'password', or 'api.key'",
+    "kafka.ssl.truststore.": "'tls.ca', a PEM file",
+    "kafka.ssl.keystore.": "'tls.cert' and 'tls.key', PEM files",
+    "kafka.ssl.key.password": "'tls.key', a PEM file without a password",
+    "kafka.ssl.endpoint.identification.algorithm": "'tls.hostname'",
+    "kafka.ssl.": "'tls.ca', 'tls.cert', 'tls.key' and 'tls.hostname'",
+    "kafka.auto.offset.reset": "'startingOffsets'",
+    "kafka.key.deserializer": "nothing: key is binary, so cast the column or use penstock.spark.decode",
+    "kafka.value.deserializer": "nothing: value is binary, so cast the column or use penstock.spark.decode",
+    "kafka.key.serializer": "nothing: write key as string or binary",
+    "kafka.value.serializer": "nothing: write value as string or binary, for example with to_json",
+    "kafka.interceptor.classes": "nothing: change rows in the query",
+    "kafka.isolation.level": "nothing: only what is committed is ever seen, as with 'read_committed'",
+    "kafka.acks": "nothing: what is written is on disk before it counts, as with 'all'",
+    "kafka.enable.idempotence": "nothing: every write is exactly once, as with 'true'",
+    "kafka.enable.auto.commit": "'group.id', which shows the progress of the checkpoint",
+    "kafka.allow.auto.create.topics": "nothing: reading creates no topic",
+    "kafka.max.poll.records": "'maxRecordsPerPartition' or 'maxOffsetsPerTrigger'",
+    "kafka.fetch.": "'maxBytesPerTrigger'",
+    "kafka.max.partition.fetch.bytes": "'maxBytesPerTrigger'",
+    "kafka.request.timeout.ms": "'retryTimeout' and 'pollTimeoutMs'",
+    "kafka.session.timeout.ms": "'retryTimeout'",
+    "kafka.metadata.max.age.ms": "'partition.metadata.cache.ttl.ms'",
+    "kafka.compression.type": "nothing: the broker decides how it keeps records",
+    "kafka.linger.ms": "nothing: a micro-batch is written as a whole",
+    "kafka.batch.size": "nothing: a micro-batch is written as a whole",
+    "groupidprefix": "'group.id'",
+    "kafka.": "nothing here",
+}
+"""Options that are refused, and what does the same; the first that matches counts."""
+
+
+def equivalent(name: str) -> str | None:
+    """What does the same as this option of the Kafka source; None if it is none."""
+    for known, text in EQUIVALENT.items():
+        if name == known or (known.endswith(".") and name.startswith(known)):
+            return text
+    return None
