@@ -36,6 +36,7 @@ from penstock.broker.runtime.gauges import gauges
 from penstock.broker.runtime.metrics import Gauges, Metrics
 from penstock.broker.runtime.readiness import Phase, Readiness
 from penstock.broker.runtime.scheduler import INLINE, Scheduler
+from penstock.broker.runtime.tracing import Tracing
 from penstock.broker.runtime.turns import Turns
 from penstock.broker.schemas.schemas import Schemas
 from penstock.broker.security import data_class
@@ -104,6 +105,7 @@ class Broker:
         self._retention_clock = RetentionClock(clock(), monotonic())
         self._reclaimed = engine.reclaimed  # when `maintain` ran last
         self.metrics = Metrics(timer)
+        self.tracing: Tracing | None = None
         self.exposition = Exposition(self.metrics, self._gauges, settings.topic_series)
         self.readiness = Readiness()
         self.state_log = StateLog(engine, on_rebuilt=self._rebuilt)
@@ -222,6 +224,11 @@ class Broker:
         )
 
     # -- the whole broker
+
+    def trace(self, tracing: Tracing) -> None:
+        """Make spans from now on."""
+        self.tracing = self.metrics.tracing = tracing
+        self.turns.on_turn = tracing.turn
 
     def metrics_text(self, identity: Identity) -> str:
         """The figures of all tenants in Prometheus' text format."""

@@ -377,10 +377,18 @@ class TablesSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class TelemetrySection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`[telemetry]`: metrics."""
+    """`[telemetry]`: metrics and traces."""
 
     topic_series: Annotated[int, Meta(ge=0, le=100_000)] = 100
     """Topics with metric series of their own. The busiest have them; the others share one."""
+    otlp_endpoint: Annotated[str, Meta(max_length=2048, pattern="^(https?://.*)?$")] = ""
+    """URL that traces are sent to, by OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces. Empty: none are made.
+    Needs `penstock[otel]`."""
+    sample_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.01
+    """Part of turns, commits and HTTP requests that become traces of their own. Records and requests with the context
+    of a sampled trace are part of that one in any case."""
+    service_name: Annotated[str, Meta(min_length=1, max_length=256)] = "penstock"
+    """Name of this broker in traces (`service.name`)."""
 
 
 class PipelineSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

@@ -34,6 +34,7 @@ from penstock.server.exposure import exposed_secrets, refuse_exposed_doors
 from penstock.server.figures import ProcessFigures
 from penstock.server.maintenance import maintain
 from penstock.server.pipelines import pipeline_views
+from penstock.server.telemetry import Telemetry
 from penstock.server.watchdog import Watchdog
 from penstock.server.workers import Workers
 from penstock.transport.busy_poll import BusyPoll
@@ -72,6 +73,7 @@ class Server:
         self._maintenance: asyncio.Task[None] | None = None
         self._watchdog: Watchdog | None = None
         self._admin: AdminSocket | None = None
+        self._telemetry: Telemetry | None = None
         self.workers: Workers | None = None
         self.environment = Environment(
             self.settings.log.durability,
@@ -117,6 +119,9 @@ class Server:
             logger.warning("%s", warning)
         self._threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="penstock-read")
         broker = self.broker = open_broker(settings, self.data_dir, loop, self._threads)
+        if settings.telemetry.otlp_endpoint:
+            self._telemetry = Telemetry(settings.telemetry)
+            self._telemetry.trace(broker)
         broker.schemas.warm()
         tracker = self.tracker = ConnectionTracker(connection_limits(settings), broker.metrics, loop)
         busy_poll = BusyPoll(loop, settings.performance.busy_poll_us / 1e6)
@@ -234,6 +239,8 @@ class Server:
             await self.workers.stop()
         if self.broker is not None:
             self.broker.close()
+        if self._telemetry is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self._telemetry.close)
         if self._threads is not None:
             self._threads.shutdown()
         if self._lock is not None:

@@ -99,6 +99,8 @@ class ProduceService:
             metrics.records_diverted += 0 if appended.repeated else len(validated.dead_lettered)
         if not appended.repeated:
             metrics.produced(appended.group, len(values), size, started)
+            if headers is not None and metrics.tracing is not None:
+                metrics.tracing.produced(scope, topic, headers, len(values), started, appended.group)
         return appended
 
     def append_partitioned(
@@ -123,11 +125,14 @@ class ProduceService:
         if self._tenants_over_quota:
             self._quotas.check_room(scope.tenant)
         chosen = self._partitioner.choose(found, keys, partitions)
+        tracing = None if headers is None else metrics.tracing
         if len(values) == 1 and found.settings.schema is None:  # as a client appends that waits for each reply
             size = self._validator.measure(values, keys)
             records = Records(partition_id(found.id, chosen[0]), values, keys, headers, expires)
             appended = self._engine.append((records,))
             metrics.produced(appended.group, 1, size, started)
+            if tracing is not None and headers is not None:
+                tracing.produced(scope, topic, headers, 1, started, appended.group)
             return ProducedPartitioned(appended.group, chosen, appended.base_offsets, appended.timestamp, {})
         validated = self._validator.validate(
             found, chosen, values, keys, headers, expires, allow_dead_letters=allow_dead_letters
@@ -137,6 +142,8 @@ class ProduceService:
         else:
             appended = self._engine.append(validated.writes)
         metrics.produced(appended.group, len(values), validated.size, started)
+        if tracing is not None and headers is not None:
+            tracing.produced(scope, topic, headers, len(values), started, appended.group)
         metrics.records_diverted += len(validated.dead_lettered)
         offsets = validated.offsets(appended.base_offsets)
         dead_lettered = {index: offsets[index] for index in validated.dead_lettered}
@@ -180,6 +187,8 @@ class ProduceService:
         validated = self._validator.validate(found, chosen, values, keys, headers, allow_dead_letters=False)
         appended = self._state_log.append(validated.writes, (), of)
         metrics.produced(appended.group, len(values), validated.size, started)
+        if headers is not None and metrics.tracing is not None:
+            metrics.tracing.produced(scope, topic, headers, len(values), started, appended.group)
         offsets = validated.offsets(appended.base_offsets)
         return ProducedPartitioned(appended.group, chosen, offsets, appended.timestamp, {})
 

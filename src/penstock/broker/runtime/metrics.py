@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from penstock.broker.names import Scope
+from penstock.broker.runtime.tracing import Tracing
 from penstock.log.engine import CommitGroup, GroupState, Reclaimed
 from penstock.log.latency import Latency
 
@@ -145,6 +146,7 @@ class Metrics:
         self.timer = timer  # ns
         self.internal = DoorMetrics(INTERNAL)
         self.caller = self.internal
+        self.tracing: Tracing | None = None
         self.doors = {INTERNAL: self.internal}
         self.messages_produced = 0
         self.messages_fetched = 0
@@ -223,6 +225,9 @@ class Metrics:
     def _committed(self, pending: _Pending, group: CommitGroup) -> None:
         if self._pending is pending:
             self._pending = None
+        if self.tracing is not None and pending.started:
+            first = pending.started[0]
+            self.tracing.committed(pending.caller.name, pending.messages, pending.bytes, first, group)
         if group.state is GroupState.COMMITTED:
             caller = pending.caller
             self.messages_produced += pending.messages

@@ -45,13 +45,25 @@ def _ignore(nanoseconds: int, worker: Worker) -> None:
 class Turns:
     """The turns of one event loop."""
 
-    __slots__ = ("_few", "_many", "_planned", "_scheduler", "_spent", "exhausted", "on_slow", "slow", "timer")
+    __slots__ = (
+        "_few",
+        "_many",
+        "_planned",
+        "_scheduler",
+        "_spent",
+        "exhausted",
+        "on_slow",
+        "on_turn",
+        "slow",
+        "timer",
+    )
 
     def __init__(self, scheduler: Scheduler, timer: Callable[[], int]) -> None:
         self.timer = timer  # ns
         self.exhausted = False  # this turn is used up: what arrives now waits for the next
         self.slow = 1 << 62  # ns of work at once that `on_slow` is told of
         self.on_slow: OnSlow = _ignore
+        self.on_turn: OnSlow | None = None  # told of all work, if somebody wants to know
         self._scheduler = scheduler
         self._spent = 0  # ns, since the turn began
         self._planned = False
@@ -61,6 +73,8 @@ class Turns:
     def charge(self, nanoseconds: int, worker: Worker) -> None:
         """Work of so long was done."""
         self._spent += nanoseconds
+        if self.on_turn is not None:
+            self.on_turn(nanoseconds, worker)
         if self._spent >= NOTICEABLE:
             if self._spent >= TURN:
                 self.exhausted = True

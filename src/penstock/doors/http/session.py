@@ -71,6 +71,7 @@ class HttpSession:
         self._waiting = False  # for a commit or for work; further requests wait too
         self._last = False  # close after the reply that is waited for
         self._closed = False
+        self._traced: tuple[int, str] | None = None  # when the request came, and the context that it has
 
     # -- Session
 
@@ -175,6 +176,8 @@ class HttpSession:
     def _open(self, request: h11.Request) -> None:
         path, _, query = request.target.partition(b"?")
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers}
+        if self._broker.tracing is not None:
+            self._traced = (self._broker.turns.timer(), headers.get("traceparent", ""))
         head = RequestHead(
             request.method.decode(),
             path.decode("latin-1"),
@@ -309,10 +312,19 @@ class HttpSession:
             self._request = None
 
     def _head(self, status: int, headers: list[tuple[str, str]], *, keep: bool) -> bytes:
+        if self._traced is not None:
+            self._trace(status, *self._traced)
         if not keep and ("Connection", "close") not in headers:
             headers.append(("Connection", "close"))
         reason = HTTPStatus(status).phrase
         return self._http.send(h11.Response(status_code=status, headers=headers, reason=reason)) or b""
+
+    def _trace(self, status: int, started: int, context: str) -> None:
+        self._traced = None
+        tracing, request = self._broker.tracing, self._request
+        if tracing is not None and request is not None:
+            path = request.target.partition(b"?")[0].decode("latin-1")[:200]
+            tracing.request(request.method.decode(), path, status, started, context)
 
     def _send(self, reply: HttpReply, *, keep: bool) -> None:
         headers = [("Content-Type", reply.content_type), ("Content-Length", str(len(reply.body)))]
