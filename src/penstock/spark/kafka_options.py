@@ -58,7 +58,7 @@ EQUIVALENT: Final = {
 
 
 def equivalent(name: str) -> str | None:
-    """What does the same as this option of the Kafka source; None if it is none."""
+    """The equivalent of this option of the Kafka source, for a text; None if it is none."""
     for known, text in EQUIVALENT.items():
         if name == known or (known.endswith(".") and name.startswith(known)):
             return text
