@@ -12,16 +12,50 @@ import { overview } from "./screens/overview.js";
 import { topics } from "./screens/topics.js";
 import { topic } from "./screens/topic.js";
 import { messages } from "./screens/messages.js";
+import { sql } from "./screens/sql.js";
+import { group, groups } from "./screens/groups.js";
+import { queues } from "./screens/queues.js";
+import { deadLetters, deadLettersOf } from "./screens/dead_letters.js";
+import { delayed, transactions } from "./screens/delayed.js";
+import { schema, schemas } from "./screens/schemas.js";
+import { cache, caches } from "./screens/caches.js";
+import { connections } from "./screens/connections.js";
+import { pipelines } from "./screens/pipelines.js";
+import { acls, keys, roles, tenants, users } from "./screens/access.js";
+import { audit } from "./screens/audit.js";
 
 /** The navigation: what is here is there. */
 const MENU = [
-  ["", [["/", "Overview", "overview", "o"], ["/topics", "Topics", "topics", "t"]]],
+  ["", [["/", "Overview", "overview", "o"], ["/topics", "Topics", "topics", "t"], ["/sql", "SQL", "sql", "s"], ["/schemas", "Schemas", "schemas", "m"]]],
+  ["Delivery", [["/groups", "Groups", "groups", "g"], ["/queues", "Queues", "queues", "q"], ["/dead-letters", "Dead letters", "dead", "d"], ["/delayed", "Delayed", "delayed", "l"], ["/transactions", "Transactions", "transactions", "x"], ["/caches", "Caches", "cache", "c"]]],
+  ["Operation", [["/connections", "Connections", "connections", "n"], ["/pipelines", "Pipelines", "pipelines", "p"], ["/access/users", "Access", "access", "u"], ["/audit", "Audit", "audit", "a"]]],
 ];
 
+const access = { menu: "/access/users" };
 route("/", overview);
 route("/topics", topics);
 route("/topics/:topic", topic, { menu: "/topics" });
 route("/topics/:topic/messages", messages, { menu: "/topics" });
+route("/sql", sql);
+route("/schemas", schemas);
+route("/schemas/:schema", schema, { menu: "/schemas" });
+route("/groups", groups);
+route("/groups/:group/:topic", group, { menu: "/groups" });
+route("/queues", queues);
+route("/dead-letters", deadLetters);
+route("/dead-letters/:topic", deadLettersOf, { menu: "/dead-letters" });
+route("/delayed", delayed);
+route("/transactions", transactions);
+route("/caches", caches);
+route("/caches/:cache", cache, { menu: "/caches" });
+route("/connections", connections);
+route("/pipelines", pipelines);
+route("/access/users", users, access);
+route("/access/keys", keys, access);
+route("/access/roles", roles, access);
+route("/access/acls", acls, access);
+route("/access/tenants", tenants, access);
+route("/audit", audit);
 
 const root = document.getElementById("app");
 const asset = (name) => new URL(name, import.meta.url).pathname;
@@ -95,7 +129,6 @@ function frame() {
         : h("span.badge.warn", { title: "Everybody who can connect is administrator (security.enabled)" }, "security off"),
     );
     address();
-    fillScope();
     api.get("/broker", {}, { quiet: true }).then((broker) => replace(version, `Penstock ${broker.version}`), () => {});
   }
 
@@ -108,10 +141,16 @@ function frame() {
       if (to === chosen) one.setAttribute("aria-current", "page");
       else one.removeAttribute("aria-current");
     }
+    fillScope();
   }
+
+  let shownScope = null;
 
   async function fillScope() {
     const { query } = current();
+    const scope = `${query.get("tenant")} ${query.get("namespace")}`;
+    if (scope === shownScope) return;
+    shownScope = scope;
     const chosen = query.get("tenant") ?? session.identity.tenant ?? "default";
     let tenants = [];
     try {
