@@ -137,8 +137,8 @@ def test_a_request_that_is_wrong_is_told(broker: BrokerProcess) -> None:
 
 def test_a_client_that_writes_ack_and_poll_apart_does_not_stall(broker: BrokerProcess) -> None:
     """With Nagle's algorithm on, the second write waits until the first one is acknowledged by the server's TCP. A
-    server that takes its time for that (40 ms) allows 25 cycles a second: 1,000 would take 40 s."""
-    cycles = 1000
+    server that takes its time for that (40 ms) stalls all cycles but the first few; a busy machine stalls some."""
+    cycles, times = 400, []
     framer = f.Framer(f.DELIVER)
     with socket.create_connection(broker.endpoint("blipmq"), 30) as sock:
 
@@ -155,10 +155,11 @@ def test_a_client_that_writes_ack_and_poll_apart_does_not_stall(broker: BrokerPr
         sock.sendall(codec.encode_subscribe(3, b"t", 1))
         subscription = int.from_bytes(receive()[2], "big")
         sock.sendall(codec.encode_publishes(range(cycles), codec.publish_prefix(1, b"t"), [bytes(64)] * cycles))
-        begin = time.monotonic()
         for number in range(cycles):
+            begin = time.monotonic()
             sock.sendall(codec.encode_poll(number, subscription))
             kind, tag, _ = receive()
             assert (kind, tag) == (f.PUBLISH, number + 1)
             sock.sendall(codec.encode_client_ack(tag, subscription))
-        assert time.monotonic() - begin < 20
+            times.append(time.monotonic() - begin)
+        assert sorted(times)[cycles // 4] < 0.03

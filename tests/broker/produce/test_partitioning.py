@@ -40,10 +40,10 @@ def test_a_key_that_is_too_long_to_be_remembered_is_hashed_in_the_same_way() -> 
 
 
 def test_a_huge_key_does_not_hold_up_everybody_else() -> None:
-    keys = [bytes([last]) * (8 << 20) for last in range(4)]
+    keys = [bytes([last]) * (32 << 20) for last in range(4)]
     began = time.process_time()
     hashes = [fnv1a(key) for key in keys]
-    assert time.process_time() - began < 0.5  # byte by byte it takes more than a second
+    assert time.process_time() - began < 3  # byte by byte it takes more than six
     assert len(set(hashes)) == 4
     assert fnv1a(b"k" * LONG_KEY) != fnv1a(b"k" * (LONG_KEY + 1))
 
