@@ -12,6 +12,7 @@ from penstock.transport.busy_poll import BusyPoll
 from penstock.transport.quic.certificate import Certificate, kept, load
 from penstock.transport.quic.server import QuicServer
 from penstock.transport.quic.settings import QuicSettings
+from penstock.transport.quic.state_machine import seed_random_keys
 from penstock.transport.quic_sessions import QuicPort, QuicSessions
 from penstock.transport.tcp_listener import BindAddress, bind, bound_endpoint
 
@@ -44,6 +45,7 @@ class QuicListener:
         """Take connections from now on."""
         loop = asyncio.get_running_loop()
         self.fingerprint = certificate.fingerprint
+        seed_random_keys()
         for sock in self._sockets:
             self._servers.append(
                 QuicServer(

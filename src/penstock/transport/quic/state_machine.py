@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from qh3 import tls
-from qh3._hazmat import Buffer, QuicConnectionCore, UdpSocketState, pull_quic_header
+from qh3._hazmat import Buffer, QuicConnectionCore, UdpSocketState, X25519KeyExchange, pull_quic_header
 from qh3.quic import events
 from qh3.quic.configuration import QuicConfiguration
 from qh3.quic.connection import QuicConnection
@@ -136,6 +136,12 @@ class _Bridge(QuicTlsBridge):
         hello.seek(at)
         self.tls._alpn_protocols = None if not offered else [PREFERRED_ALPN, *offered]
         self._hello(hello, *outputs)
+
+
+def seed_random_keys() -> None:
+    """Make a key, and forget it. The first one that a thread makes takes 30 ms of the processor, for it gathers
+    randomness; the first client would wait for it, and so would everybody else."""
+    X25519KeyExchange()
 
 
 class _Configuration(QuicConfiguration):
