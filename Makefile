@@ -40,7 +40,7 @@ echo "  elsewhere:       make PYTHON=/path/to/python3.11 up" >&2; \
 exit 1
 endef
 
-.PHONY: help up setup check test lint types pytest unit bench bursts bench-spark crash fuzz fuzz-rounds canaries matrix reference soak compiled test-compiled wheel lock clean
+.PHONY: help up setup check test lint types pytest unit bench bursts bench-spark crash fuzz fuzz-rounds canaries matrix reference pictures docs soak compiled test-compiled wheel lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -121,6 +121,19 @@ matrix: $(VENV)/.ready-to-test build/spark-classes.jsa ## every way into the log
 reference: $(VENV)/.ready-to-test ## write docs/reference/ anew: commands, configuration keys, metrics and errors, from the code
 	$(BIN)/python -m scripts.reference
 
+pictures: $(VENV)/.ready-to-test ## draw docs/pictures/ anew
+	$(BIN)/python -m scripts.pictures
+
+docs: build/docs-venv/.ready | build ## build the documents as a site, in build/site
+	build/docs-venv/bin/mkdocs build --strict --quiet --site-dir build/site
+	@echo "build/site/index.html"
+
+# The site's packages have nothing to do with the broker's: they have an environment of their own.
+build/docs-venv/.ready: requirements/docs.txt | $(BIN)/uv build
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python build/docs-venv
+	$(BIN)/uv pip sync --python build/docs-venv/bin/python --require-hashes requirements/docs.txt
+	@touch $@
+
 soak: $(VENV)/.ready-to-test build/spark-classes.jsa ## all tests, in random order, under hard conditions (rounds: make soak SOAK=5)
 	@sh scripts/soak.sh $(BIN)/pytest $(SOAK)
 
@@ -192,6 +205,7 @@ lock: $(BIN)/uv ## write requirements/*.txt anew from pyproject.toml (LOCK=--upg
 	$(COMPILE) $(LOCK) --group dev --constraints requirements/spark.txt --constraints requirements/build.txt \
 	  --output-file requirements/dev.txt
 	$(COMPILE) $(LOCK) --group fuzz --constraints requirements/dev.txt --output-file requirements/fuzz.txt
+	$(COMPILE) $(LOCK) --group docs --output-file requirements/docs.txt
 	$(COMPILE) $(LOCK) requirements/bootstrap.in --output-file requirements/bootstrap.txt
 	for version in $(KIMBERLITE); do \
 	  echo "kimberlite==$$version" | $(COMPILE) --no-annotate - --output-file requirements/kimberlite-$$version.txt || exit 1; \

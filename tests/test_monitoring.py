@@ -90,5 +90,5 @@ def test_the_reference_has_every_metric_of_a_scrape(scraped: dict[str, set[str]]
 
 
 def test_the_page_says_for_each_alert_what_to_do() -> None:
-    page = (ROOT / "docs/operation.md").read_text()
+    page = (ROOT / "docs/how-to/monitor.md").read_text()
     assert re.findall(r"^### (Penstock\w+)", page, re.MULTILINE) == list(alerts())

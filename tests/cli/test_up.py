@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from tests.launcher import COMMAND, WITHOUT_SETTINGS, BrokerProcess, other_doors
+from tests.snippets import ON_PATH
 
 from penstock.cli.generator import Doors, Shop, amounts, generate
 from penstock.cli.up import BACKOFF, STEADY_SECONDS
@@ -23,16 +24,16 @@ from penstock.clients.rustlog import Client
 from penstock.retry import RestartBackoff
 from penstock.transport.endpoint import Endpoint
 
-ON_PATH = {"PATH": f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"}
 FLIGHT = ("--listen", "flight=127.0.0.1:0")
 
 
 class Up:
-    """`penstock up` on ports that the system chooses."""
+    """`penstock up` on ports that the system chooses, where `flags` do not say otherwise."""
 
-    def __init__(self, data_dir: Path, **environment: str) -> None:
+    def __init__(self, data_dir: Path, *flags: str, **environment: str) -> None:
+        flags = flags or FLIGHT
         self.process = subprocess.Popen(
-            [*COMMAND, "up", "--data-dir", str(data_dir), *FLIGHT, *other_doors(FLIGHT)],
+            [*COMMAND, "up", "--data-dir", str(data_dir), *flags, *other_doors(flags)],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -48,8 +49,11 @@ class Up:
             self.said += line
 
     def wait_for(self, text: str, seconds: float) -> None:
+        self.wait_for_times(text, 1, seconds)
+
+    def wait_for_times(self, text: str, times: int, seconds: float) -> None:
         deadline = time.monotonic() + seconds
-        while text not in self.said:
+        while self.said.count(text) < times:
             assert self.process.poll() is None and time.monotonic() < deadline, self.said
             time.sleep(0.05)
 

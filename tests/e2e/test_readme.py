@@ -1,45 +1,80 @@
-"""The programs of the README and of Felix's page, as they stand there, against a broker; and what they print."""
+"""The README and the tutorial, from top to bottom, beside what `make up` starts: their commands and programs, and what
+these print.
+
+`penstock up` runs without Java here; programs for Spark are run by `tests/spark/test_docs.py`.
+"""
 
 from __future__ import annotations
 
+import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.launcher import BrokerProcess, penstock
+from tests.cli.test_up import Up
+from tests.launcher import BrokerProcess
+from tests.ports import steady_port, steady_udp_port
+from tests.snippets import PORTS, Reader, snippets
 
 ROOT = Path(__file__).parents[2]
-PAGES = (ROOT / "README.md", ROOT / "docs/protocols/felix.md")
-DOORS = {"9092": "rustlog", "5555": "blipmq", "5432": "kimberlite", "5000": "felix"}
-PROGRAMS = [
-    block
-    for page in PAGES
-    for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
-    if "penstock.clients" in block  # those for Spark are in its own page, and run by its test
-]
+README, TUTORIAL = ROOT / "README.md", ROOT / "docs/tutorial/index.md"
+BY_OTHERS = ("make up", "penstock.spark")
+SECURED = "<!-- with security on -->"
+
+
+class ReaderBesideUp(Reader):
+    """Kills the broker when the page says so, and then waits as long as it takes on any machine."""
+
+    up: Up
+    backs = 0
+
+    def command(self, command: str, expected: str) -> None:
+        if command.startswith("sleep "):
+            self.backs += 1
+            self.up.wait_for_times("the broker is back", self.backs, 60)
+            return
+        processes = re.findall(r"(?:broker      process|the broker is back, as process) (\d+)", self.up.said)
+        super().command(command.replace("4711", processes[-1]), expected)
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    directory = tmp_path_factory.mktemp("readme")
-    with BrokerProcess(directory, "--durability", "written", "--listen", "felix=127.0.0.1:0") as running:
-        running.ready()
-        assert penstock("topic", "create", "logs", "--server", running.address("rustlog")).returncode == 0
-        yield running
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("readme")
 
 
-def test_they_are_found() -> None:
-    assert len(PROGRAMS) == 6
+@pytest.fixture(scope="module")
+def reader(directory: Path) -> Iterator[ReaderBesideUp]:
+    ports = {port: steady_udp_port() if port == "5000" else steady_port() for port in PORTS}
+    listen = [
+        part
+        for port, doors in PORTS.items()
+        for door in doors
+        for part in ("--listen", f"{door}=127.0.0.1:{ports[port]}")
+    ]
+    without_java = {"PATH": os.path.dirname(sys.executable), "JAVA_HOME": str(directory)}
+    with Up(directory / "data", *listen, **without_java) as up:
+        up.wait_for("runs all of it", 60)
+        reader = ReaderBesideUp(directory, ports, {"PENSTOCK_SERVER": f"127.0.0.1:{ports['9092']}"})
+        reader.up = up
+        yield reader
+        assert up.stop() == 0
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=range(len(PROGRAMS)))
-def test_a_program(broker: BrokerProcess, program: str) -> None:
-    for port, door in DOORS.items():
-        program = re.sub(rf"\b{port}\b", broker.address(door).rpartition(":")[2], program)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    for said in re.findall(r"print\(.*\)  # (.*)", program):
-        assert said in done.stdout.splitlines()
+def test_the_readme_word_for_word_beside_what_make_up_starts(reader: ReaderBesideUp) -> None:
+    page = [each for each in snippets(README) if not any(text in each.text for text in BY_OTHERS)]
+    assert len(page) == 4
+    reader.follow(page)
+    assert reader.backs == 1
+
+
+def test_the_tutorial_word_for_word(reader: ReaderBesideUp, directory: Path) -> None:
+    reader.names.clear()
+    before = reader.backs
+    reader.follow(snippets(TUTORIAL, before=SECURED))
+    assert reader.backs == before + 1
+    reader.shell("penstock backup create copy --data-dir data && penstock restore copy --data-dir secured/data")
+    with BrokerProcess(directory / "secured" / "data", PENSTOCK_SECURITY__MODE="on") as broker:
+        ports = {"9092": broker.ready().endpoint("rustlog")[1]}
+        Reader(directory / "secured", ports, {}).follow(snippets(TUTORIAL, after=SECURED))

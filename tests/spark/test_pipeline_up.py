@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from tests.cli.test_up import ON_PATH, Up
+from tests.cli.test_up import Up
 from tests.launcher import WITHOUT_SETTINGS
+from tests.snippets import ON_PATH
 from tests.spark import shop
 from tests.spark.java import needs_java
 

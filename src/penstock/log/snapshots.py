@@ -41,7 +41,10 @@ def snapshot_path(group: int) -> str:
 
 
 def groups(files: Files) -> list[int]:
-    """The groups after which a snapshot exists, in order."""
+    """The groups after which a snapshot exists, in order. What was restored from a backup may have no directory of
+    them yet."""
+    if DIRECTORY not in files.list(""):
+        return []
     found = (_NAME.fullmatch(name) for name in files.list(DIRECTORY))
     return sorted(int(match[1]) for match in found if match)
 

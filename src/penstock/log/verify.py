@@ -138,8 +138,6 @@ def _check_index(files: Files, file: Segment, scan: Scan, *, is_last: bool, repo
 
 
 def _check_snapshots(files: Files, report: Report) -> None:
-    if snapshots.DIRECTORY not in files.list(""):
-        return
     for group in snapshots.groups(files):
         path = snapshots.snapshot_path(group)
         if snapshots.load(files, group) is None:

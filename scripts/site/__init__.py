@@ -1,0 +1,1 @@
+"""The site of the documents: what `make docs` does beyond mkdocs."""
