@@ -125,13 +125,13 @@ pictures: $(VENV)/.ready-to-test ## draw docs/pictures/ anew
 	$(BIN)/python -m scripts.pictures
 
 docs: build/docs-venv/.ready | build ## build the documents as a site, in build/site
-	build/docs-venv/bin/mkdocs build --strict --quiet --site-dir build/site
+	NO_MKDOCS_2_WARNING=1 build/docs-venv/bin/mkdocs build --strict --quiet --site-dir build/site
 	@echo "build/site/index.html"
 
 # The site's packages have nothing to do with the broker's: they have an environment of their own.
 build/docs-venv/.ready: requirements/docs.txt | $(BIN)/uv build
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python build/docs-venv
-	$(BIN)/uv pip sync --python build/docs-venv/bin/python --require-hashes requirements/docs.txt
+	$(BIN)/uv pip sync --quiet --python build/docs-venv/bin/python --require-hashes requirements/docs.txt
 	@touch $@
 
 soak: $(VENV)/.ready-to-test build/spark-classes.jsa ## all tests, in random order, under hard conditions (rounds: make soak SOAK=5)

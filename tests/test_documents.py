@@ -8,6 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.e2e.test_pages import PAGES, SECURED_PAGES
+from tests.snippets import RUN, snippets
 from tests.test_layers import LAYERS, SHARED
 
 ROOT = Path(__file__).parent.parent
@@ -21,7 +23,17 @@ DOCUMENTS = [
 # A file by its name, or a directory with a slash behind it; `*` stands for anything.
 _PATH = re.compile(r"`((?:[\w.*-]+/)*[\w.*-]+\.(?:py|md|toml)|(?:[\w.*-]+/)+)(?:::\w+)?`")
 # Files of the user, of a data directory or of a pipeline, in examples; and what a run makes.
-ELSEWHERE = {"penstock.toml", "tables/", "certificates/", "transformations/", "build/fuzz/findings/", "build/clients/"}
+ELSEWHERE = {
+    "penstock.toml",
+    "tables/",
+    "certificates/",
+    "transformations/",
+    "data/pipeline/pipeline.py",
+    "build/fuzz/findings/",
+    "build/clients/",
+    "build/site/",
+    "dist/",
+}
 
 
 def paths(document: Path) -> list[str]:
@@ -48,6 +60,61 @@ def test_paths_are_found_and_looked_for(tmp_path: Path) -> None:
     found = paths(document)
     assert found == ["log/batch.py", "nowhere/x.py", "log/", "nowhere/", "batch.py", "nothing.py"]
     assert [path for path in found if not exists(path, document)] == ["nowhere/x.py", "nowhere/", "nothing.py"]
+
+
+# Pages whose snippets have a test of their own; those of `tests/e2e/test_pages.py` are in its lists.
+RUN_BY = {
+    "README.md": "tests/e2e/test_readme.py",
+    "CONTRIBUTING.md": "tests/test_documents.py",
+    "docs/api.md": "tests/admin/test_api_page.py",
+    "docs/decoding.md": "tests/spark/test_decoding.py",
+    "docs/flight.md": "tests/e2e/test_flight_docs.py",
+    "docs/histories.md": "tests/histories/test_command.py",
+    "docs/python.md": "tests/connection/test_page.py",
+    "docs/spark.md": "tests/spark/test_docs.py",
+    "docs/tutorial/index.md": "tests/e2e/test_readme.py",
+    "examples/README.md": "tests/connection/test_examples.py",
+}
+
+
+@pytest.mark.parametrize(
+    "document", [*DOCUMENTS, ROOT / "examples/README.md"], ids=lambda path: str(path.relative_to(ROOT))
+)
+def test_every_snippet_is_run_or_says_why_not(document: Path) -> None:
+    name = str(document.relative_to(ROOT))
+    if name in RUN_BY:
+        assert document.name in (ROOT / RUN_BY[name]).read_text() or name == "CONTRIBUTING.md"
+    elif name.removeprefix("docs/") not in (*PAGES, *SECURED_PAGES):
+        silent = [each.line for each in snippets(document) if each.language in RUN and not each.why_not]
+        assert not silent, f"{name}: add it to tests/e2e/test_pages.py, or <!-- not run: why --> above lines {silent}"
+
+
+_LINK = re.compile(r"\]\(([^)\s]+?)(?: \"[^\"]*\")?\)")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_leads_somewhere(document: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", document.read_text(), flags=re.DOTALL | re.MULTILINE)
+    for link in set(_LINK.findall(text)):
+        path, _, anchor = link.partition("#")
+        target = (document.parent / path).resolve() if path else document
+        if "://" in link:
+            continue
+        assert target.exists(), link
+        if anchor and target.suffix == ".md":
+            assert anchor in anchors(target), link
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub and the site make them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    shown = set(re.findall(r"([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
+    pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
+    assert pages - shown == set(), "add them to `nav` in mkdocs.yml"
 
 
 @pytest.mark.process

@@ -39,10 +39,10 @@ def overview() -> str:
         ("Spark", "source, sink, pipelines", "exactly once"),
         ("HTTP", "API, health, metrics", "TCP 8080"),
     )
-    for number, (name, *about) in enumerate(below):
+    for number, (name, *lines) in enumerate(below):
         x = 20 + number * 166
         canvas.arrow((x + 78, 260), (x + 78, 296))
-        canvas.box(x, 298, 156, 74, name, *about, kind="out")
+        canvas.box(x, 298, 156, 74, name, *lines, kind="out")
     canvas.text(430, 404, "one broker, one data directory, one set of users, roles and access lists", "small", "middle")
     return canvas.svg()
 
@@ -99,25 +99,26 @@ def pipeline() -> str:
 
 LAYERS: Final = (
     (("cli", "commands", "box"),),
-    (("server", "the broker process", "box"), ("config", "keys and layers", "box")),
+    (("server", "the broker process", "box"), ("mirror", "copies topics", "out")),
+    (("config", "keys and layers", "box"), ("connection", "penstock.connect", "out")),
     (("admin", "HTTP", "box"), ("workers", "beside the broker", "box"), ("transport", "sockets", "box"),
-     ("connection", "penstock.connect", "out"), ("conformance", "vectors, runner", "out")),
-    (("doors", "the server side", "door"), ("clients", "the client side", "door"), ("spark", "source, sink", "out"),
-     ("sql", "a library", "box"), ("flight", "log as Arrow", "box")),
-    (("wire", "bytes and messages of the five protocols", "door"), ("broker", "topics, groups, queues, access, state", "log")),
+     ("conformance", "vectors", "out"), ("spark", "source, sink", "out")),
+    (("doors", "the server side", "door"), ("clients", "the client side", "door"), ("sql", "a library", "box"),
+     ("flight", "the log as Arrow", "box")),
+    (("wire", "bytes and messages", "door"), ("broker", "topics, groups, queues, access, state", "log")),
     (("log", "segments, commit groups, recovery, tables", "log"),),
 )  # fmt: skip
 
 
 def layers() -> str:
     """Packages in rows, each above those that it imports."""
-    canvas = Canvas(860, 438, "The packages of Penstock: each imports only packages of rows below its own")
+    canvas = Canvas(860, 502, "The packages of Penstock: each imports only packages of rows below its own")
     for number, row in enumerate(LAYERS):
         width = (820 - 12 * (len(row) - 1)) / len(row)
         for at, (name, about, kind) in enumerate(row):
             canvas.box(20 + at * (width + 12), 20 + number * 64, width, 52, name, about, kind=kind)
-    canvas.text(430, 422, "a package imports only packages of rows below its own; the table has the whole list", "small",
-                "middle")  # fmt: skip
+    note = "a package imports only packages of rows below its own; the table has the whole list"
+    canvas.text(430, 486, note, "small", "middle")
     return canvas.svg()
 
 

@@ -31,7 +31,7 @@ PAGES = (
     "schemas.md",
     "sql.md",
 )
-SECURED_PAGES = ("how-to/secure.md",)
+SECURED_PAGES = ("how-to/secure.md", "security.md")
 
 
 @pytest.fixture(scope="module")
@@ -54,4 +54,4 @@ def test_a_page(broker: BrokerProcess, tmp_path: Path, page: str) -> None:
 def test_a_page_with_security_on(tmp_path: Path, page: str) -> None:
     with BrokerProcess(tmp_path / "data", PENSTOCK_SECURITY__MODE="on") as broker:
         ports = {"9092": broker.ready().endpoint("rustlog")[1]}
-        Reader(tmp_path, ports, {}).follow(snippets(DOCS / page))
+        Reader(tmp_path, ports, {"PENSTOCK_DATA_DIR": str(tmp_path / "data")}).follow(snippets(DOCS / page))
