@@ -19,6 +19,7 @@ PAGES = (
     "how-to/consumer-groups.md",
     "how-to/debug.md",
     "how-to/exactly-once.md",
+    "how-to/monitor.md",
     "how-to/queues.md",
     "how-to/tables.md",
     "how-to/tls.md",
