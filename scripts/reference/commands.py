@@ -13,6 +13,7 @@ from typing import Any, Final
 from scripts.reference.markdown import table
 from typer.main import get_command
 
+from penstock.cli.examples import examples_of
 from penstock.cli.flags import ServeFlags
 from penstock.cli.main import SECTIONS, app
 from penstock.cli.target import TargetFlags
@@ -47,7 +48,6 @@ whoever may open the directory is the administrator.""",
 }
 NOT_SHARED: Final = ("serve", "up")  # their flags are all their own
 COLUMNS: Final = ("Option", "Default", "Meaning")
-EXAMPLE: Final = re.compile(r"(?:.*\| )?penstock [a-z]|[a-z ]+(?:-\S+ )?.* \| penstock |\w+=\S+ penstock ")
 
 
 def _leaves(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -95,17 +95,11 @@ def _option(parameter: Any) -> tuple[str, str, str]:
     return first + (f", {shown}" if shown else ""), _default(parameter), parameter.help or ""
 
 
-def _text(text: str) -> Iterator[str]:
-    """A help text: its paragraphs, and its examples as blocks."""
-    example: list[str] = []
-    for paragraph in re.split(r"\n\s*\n", (text or "").strip()):
-        if EXAMPLE.match(paragraph.strip()) and "\n" not in paragraph.strip():
-            example.append(paragraph.strip())
-            continue
-        yield from _block(example)
-        example = []
+def _text(command: Any) -> Iterator[str]:
+    """A help text: its paragraphs, and its examples as a block."""
+    for paragraph in re.split(r"\n\s*\n", (command.help or "").strip()):
         yield from (" ".join(paragraph.split()), "")
-    yield from _block(example)
+    yield from _block(examples_of(command))
 
 
 def _block(lines: list[str]) -> Iterator[str]:
@@ -129,12 +123,12 @@ def _command(path: tuple[str, ...], command: Any) -> Iterator[str]:
     name = " ".join(("penstock", *path))
     yield from (f"{'#' * (1 + len(path))} {name}", "")
     if hasattr(command, "commands"):
-        yield from _text(command.help)
+        yield from _text(command)
         return
     arguments = [each for each in command.params if not _is_option(each)]
     own, headings = _shared(path, [each for each in command.params if _is_option(each)])
     yield from ("```text", " ".join([name, *map(_argument, arguments), "[OPTIONS]"]), "```", "")
-    yield from _text(command.help)
+    yield from _text(command)
     if arguments:
         yield from table(("Argument", "Meaning"), [(f"`{_argument(each)}`", each.help or "") for each in arguments])
         yield ""

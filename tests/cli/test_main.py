@@ -40,7 +40,10 @@ def test_the_help_of_the_root_imports_no_command() -> None:
         "print('loaded', *sorted(m for m in sys.modules if m.startswith('penstock.')))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "loaded penstock.cli penstock.cli.lazy_group penstock.cli.main"
+    assert (
+        done.stdout.splitlines()[-1]
+        == "loaded penstock.cli penstock.cli.examples penstock.cli.lazy_group penstock.cli.main"
+    )
 
 
 def test_a_command_that_is_misspelt_gets_a_suggestion() -> None:
@@ -94,3 +97,26 @@ def test_light_commands_load_nothing_heavy(command: str, tmp_path: Path) -> None
     else:
         done = run()
     assert done.stderr == "" and done.stdout.splitlines()[-1] == "loaded", done
+
+
+def completed(shell: str, line: str, **environment: str) -> str:
+    words = {"bash": {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}}
+    return penstock(
+        _PENSTOCK_COMPLETE=f"complete_{shell}", _TYPER_COMPLETE_ARGS=line, _TYPER_COMPLETE_FISH_ACTION="get-args",
+        **words.get(shell, {}), **environment,
+    ).stdout  # fmt: skip
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_commands_options_and_topics(shell: str, tmp_path: Path) -> None:
+    assert "describe" in completed(shell, "penstock topic d")
+    assert "--retention" in completed(shell, "penstock topic create orders --ret")
+    with BrokerProcess(tmp_path / "data", "--durability", "memory") as broker:
+        server = broker.ready().address("rustlog")
+        for topic in ("orders", "order-lines", "clicks"):
+            penstock("topic", "create", topic, "--server", server)
+        found = completed(shell, "penstock consume ord", PENSTOCK_SERVER=server)
+        assert "orders" in found and "order-lines" in found and "clicks" not in found
+        assert "orders" in completed(shell, f"penstock topic describe --server {server} ord")
+    assert "orders" not in completed(shell, "penstock consume ord", PENSTOCK_SERVER="127.0.0.1:1")
+    assert completed(shell, "penstock consume ord", PENSTOCK_SERVER="127.0.0.1:1", PENSTOCK_USER="ada").strip() == ""

@@ -35,7 +35,10 @@ def list_acls(
     namespace: Namespace = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """List the access lists of a namespace."""
+    """List the access lists of a namespace.
+
+    penstock acl list
+    """
     acls = admin_request.all_of(broker, _path(tenant, namespace), Acl)
     show_views(output, COLUMNS, acls, lambda acl: (acl.topic, _kind(acl), ",".join(acl.users), ",".join(acl.roles)))
 
@@ -49,7 +52,10 @@ def show(
     namespace: Namespace = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show the access list of one topic."""
+    """Show the access list of one topic.
+
+    penstock acl show orders
+    """
     acl = admin_request.call(broker, "GET", _path(tenant, namespace, topic), Acl)
     if output is not Output.TABLE:
         show_json(output, acl)
@@ -79,7 +85,12 @@ def set_acl(
     tenant: Tenant = None,
     namespace: Namespace = None,
 ) -> None:
-    """Set who may read and write a topic, instead of what was set before. Acts at once."""
+    """Set who may read and write a topic, instead of what was set before. Acts at once.
+
+    penstock acl set orders --allow-user ada --allow-role consumer
+
+    penstock acl set orders --allow-user ada --restrict
+    """
     from penstock.admin.acls import AclTerms
 
     terms = AclTerms(public, tuple(allow_user or ()), tuple(allow_role or ()), restrict)
@@ -90,7 +101,10 @@ def set_acl(
 @app.command()
 @with_administered()
 def remove(broker: Administered, topic: Topic, tenant: Tenant = None, namespace: Namespace = None) -> None:
-    """Remove a topic's access list: roles and grants alone decide again."""
+    """Remove a topic's access list: roles and grants alone decide again.
+
+    penstock acl remove orders
+    """
     admin_request.send(broker, "DELETE", _path(tenant, namespace, topic))
     typer.echo(f"{topic} has no access list")
 

@@ -13,11 +13,17 @@ if TYPE_CHECKING:  # takes a while to load: not for --help
     from penstock.clients.http.client import Client
 
 ATTEMPTS: Final = 2  # somebody is waiting at a terminal
+SECONDS: Final = 60.0  # for a reply
 
 
 @contextlib.contextmanager
 def admin_client(
-    target: Target, tenant: str | None = None, namespace: str | None = None, *, attempts: int = ATTEMPTS
+    target: Target,
+    tenant: str | None = None,
+    namespace: str | None = None,
+    *,
+    attempts: int = ATTEMPTS,
+    timeout: float = SECONDS,
 ) -> Iterator[Client]:
     """A client for the target, in a tenant and a namespace."""
     from penstock.clients.http.client import Client
@@ -32,6 +38,6 @@ def admin_client(
     login = Credentials(target.user, target.password, target.key if target.token is None else target.token)
     with Client(
         target.endpoint.host, target.endpoint.port, authorization=login.authorization, tls=target.tls,
-        retry=RetryPolicy(attempts=attempts), tenant=tenant, namespace=namespace,
+        retry=RetryPolicy(attempts=attempts), timeout=timeout, tenant=tenant, namespace=namespace,
     ) as client:  # fmt: skip
         yield client

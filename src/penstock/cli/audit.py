@@ -82,7 +82,10 @@ def verify(
     broker: Administered,
     tenant: Annotated[str | None, typer.Option("--tenant", help="Whose log.")] = None,
 ) -> None:
-    """Check that no event was changed or removed since it was written. Exit code 1 if one was."""
+    """Check that no event was changed or removed since it was written. Exit code 1 if one was.
+
+    penstock audit verify
+    """
     from penstock.admin.audit import VerifyRequest
     from penstock.broker.security.audit_chain import ChainMark, ChainReport
 

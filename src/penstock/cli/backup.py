@@ -215,7 +215,7 @@ def verify(backup: Directory, output: OutputOption = Output.TABLE) -> None:
 def restore(settings: Any, backup: Directory, output: OutputOption = Output.TABLE) -> None:
     """Bring a backup back, into a data directory that is empty or not there yet. Every file is checked on the way.
 
-    penstock restore /backups/monday --data-dir /var/lib/penstock
+    penstock restore /backups/monday --data-dir /var/lib/restored
     """
     target = settings.data_dir
     if os.path.lexists(target) and (not os.path.isdir(target) or os.listdir(target)):

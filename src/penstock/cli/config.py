@@ -13,6 +13,10 @@ def show(serve: flags.ServeFlags) -> None:
     """Print the configuration that `penstock serve` would run with, and where each value came from.
 
     The output is a valid configuration file.
+
+    penstock config --config penstock.toml
+
+    PENSTOCK_LOG__DURABILITY=written penstock config
     """
     from penstock.config.broker import data_directory
     from penstock.server.exposure import exposed_secrets

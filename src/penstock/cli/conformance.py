@@ -78,7 +78,9 @@ def conformance(
     when they fail or are interrupted; what cannot be removed is told. The exit code is 1 if anything is not as it
     should be.
 
-    Examples: penstock conformance; penstock conformance --against 127.0.0.1:5555 --protocol blipmq --key dev-key
+    penstock conformance --protocol rustlog
+
+    penstock conformance --against 127.0.0.1:5555 --protocol blipmq --key dev-key
     """
     from penstock.conformance.checker import check_protocol
     from penstock.conformance.results import FAILED

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
-from penstock.cli import moment, record_format
+from penstock.cli import completion, moment, record_format
 from penstock.cli.colours import coloured
 from penstock.cli.connected import connected
 from penstock.cli.failure import fail
@@ -50,7 +50,7 @@ class Choice(NamedTuple):
 @with_target
 def consume(
     target: Target,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=completion.topics)],
     group: Annotated[
         str | None, typer.Option("--group", "-g", metavar="NAME", help="Go on where this group stands, and commit.")
     ] = None,

@@ -37,6 +37,10 @@ def add(
     """Add a broker, or replace the one of that name.
 
     Secrets stay in their files: the context only names them.
+
+    penstock context add prod --server broker.example:9092 --user ada --password-file ada.password
+
+    penstock context add here --server 127.0.0.1:9092 --use
     """
     known = contexts.load()
     known.contexts[name] = Context(
@@ -57,7 +61,10 @@ def add(
 
 @app.command()
 def use(name: Name) -> None:
-    """Choose the broker that commands talk to from now on."""
+    """Choose the broker that commands talk to from now on.
+
+    penstock context use prod
+    """
     known = contexts.load()
     contexts.find(name, known)
     known.current = name
@@ -67,7 +74,10 @@ def use(name: Name) -> None:
 
 @app.command("list")
 def list_contexts(output: OutputOption = Output.TABLE) -> None:
-    """List all contexts; the one in use has a star."""
+    """List all contexts; the one in use has a star.
+
+    penstock context list
+    """
     known = contexts.load()
     rows = [
         (_star(output, name == known.current), name, context.server or "", context.user or "", context.tenant or "")
@@ -82,7 +92,10 @@ def _star(output: Output, current: bool) -> bool | str:
 
 @app.command()
 def remove(name: Name) -> None:
-    """Forget a broker."""
+    """Forget a broker.
+
+    penstock context remove prod
+    """
     known = contexts.load()
     contexts.find(name, known)
     del known.contexts[name]
@@ -94,7 +107,10 @@ def remove(name: Name) -> None:
 
 @app.command()
 def show() -> None:
-    """Print the name of the context in use."""
+    """Print the name of the context in use.
+
+    penstock context show
+    """
     current = contexts.load().current
     if current is None:
         fail("no context is in use: commands talk to 127.0.0.1:9092, or to --server")

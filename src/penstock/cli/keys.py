@@ -57,7 +57,10 @@ def add(
         bool, typer.Option("--key-stdin", help="Read the key from standard input instead of making one.")
     ] = False,
 ) -> None:
-    """Add a key and print it. It is shown this once: the broker keeps only a hash of it."""
+    """Add a key and print it. It is shown this once: the broker keeps only a hash of it.
+
+    penstock keys add shop --allow read,write --topic 'orders.*' --expires 30d > shop.key
+    """
     from penstock.admin.keys import KeyCreated, KeyRequest
 
     if not allow and not roles:
@@ -77,7 +80,10 @@ def add(
 @app.command("list")
 @with_administered()
 def list_keys(broker: Administered, output: OutputOption = Output.TABLE) -> None:
-    """List all keys: what each may do, and whether it still counts. Times are UTC."""
+    """List all keys: what each may do, and whether it still counts. Times are UTC.
+
+    penstock keys list --output jsonl
+    """
     from penstock.admin.keys import KeyView
 
     keys = admin_request.all_of(broker, _path(), KeyView)
@@ -90,7 +96,10 @@ def rotate(
     broker: Administered,
     number: Annotated[int, typer.Argument(metavar="ID", min=1, help="The number that `penstock keys list` shows.")],
 ) -> None:
-    """Replace a key by a new one that may do the same, and print that. The old one ends at once."""
+    """Replace a key by a new one that may do the same, and print that. The old one ends at once.
+
+    penstock keys rotate 1
+    """
     from penstock.admin.keys import KeyCreated
 
     _show(admin_request.call(broker, "POST", _path(str(number), "rotate"), KeyCreated))
@@ -102,7 +111,10 @@ def revoke(
     broker: Administered,
     number: Annotated[int, typer.Argument(metavar="ID", min=1, help="The number that `penstock keys list` shows.")],
 ) -> None:
-    """End a key at once, also for connections that are open."""
+    """End a key at once, also for connections that are open.
+
+    penstock keys revoke 1
+    """
     admin_request.send(broker, "DELETE", _path(str(number)))
     typer.echo(f"revoked key {number}")
 

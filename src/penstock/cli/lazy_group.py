@@ -10,6 +10,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
+from penstock.cli.examples import show_at_end
+
 
 class Entry(NamedTuple):
     """A command, before it is imported."""
@@ -73,7 +75,10 @@ def _load(name: str, entry: Entry) -> Any:
     if not entry.function:
         group = get_group(module.app)
         group.name = name
+        show_at_end(group)
         return group
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     app.command(name)(getattr(module, entry.function))
-    return get_command(app)
+    command = get_command(app)
+    show_at_end(command)
+    return command

@@ -21,7 +21,11 @@ from penstock.log.repair import repair as repair_log
 from penstock.log.verify import Report
 from penstock.log.verify import verify as verify_log
 
-app = typer.Typer(help="Check or repair the log of a stopped broker.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Check or repair the log of a stopped broker.\n\n  penstock log verify --data-dir /var/lib/stopped",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 
 @app.command()
@@ -30,6 +34,8 @@ def verify(settings: Settings) -> None:
     """Read the whole log, check every checksum, and list all damage. Changes nothing.
 
     Exit code 0 if the log is sound, 1 if it is damaged.
+
+    penstock log verify --data-dir /var/lib/stopped
     """
     root = settings.data_dir
     with stopped(root):
@@ -45,6 +51,8 @@ def repair(settings: Settings, yes: Yes = False) -> None:
     """Cut a damaged log at its first damage, after copying what is removed.
 
     Everything behind the damage is lost to clients, acknowledged or not: restoring the file from a copy is better.
+
+    penstock log repair --data-dir /var/lib/stopped --yes
     """
     root = settings.data_dir
     keep = time.strftime("removed-%Y%m%d-%H%M%S", time.gmtime())

@@ -42,7 +42,9 @@ from penstock.spark.pipelines.session import remote
 from penstock.spark.pipelines.supervision import first_line
 
 app = typer.Typer(
-    help="Pipelines on Spark: topics to tables, results to topics.", no_args_is_help=True, rich_markup_mode=None
+    help="Pipelines on Spark: topics to tables, results to topics.\n\n  penstock pipeline init shop",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 Directory = Annotated[str, typer.Argument(metavar="DIR", help="The project folder.")]
@@ -77,7 +79,10 @@ def init(
         "127.0.0.1:8815"
     ),
 ) -> None:
-    """Write a new project folder, with an example to change."""
+    """Write a new project folder, with an example to change.
+
+    penstock pipeline init shop
+    """
     kinds: dict[str, Kind] = {"declarative": "declarative", "continuous": "continuous"}
     if kind not in kinds:
         fail(f"--kind {kind}: expected declarative or continuous", 2)
@@ -106,7 +111,10 @@ def run(
         list[str] | None, typer.Option("--refresh", metavar="TABLE", help="Bring only this up to date. Repeatable.")
     ] = None,
 ) -> None:
-    """Run a pipeline: a declarative one until all that is new is taken, a continuous one until Ctrl-C or SIGTERM."""
+    """Run a pipeline: a declarative one until all that is new is taken, a continuous one until Ctrl-C or SIGTERM.
+
+    penstock pipeline run shop --master local[2]
+    """
     project = _project(directory, broker)
     tables = Refresh(full_refresh or (), full_refresh_all, refresh or ())
     if project.file.kind == "continuous" and tables != Refresh((), False, ()):
@@ -120,7 +128,10 @@ def run(
 
 @app.command("dry-run")
 def dry_run(directory: Directory = ".", master: Master = None, broker: Broker = None) -> None:
-    """Check a pipeline without running it: its code, its sources, its columns. Topics are looked for by a run only."""
+    """Check a pipeline without running it: its code, its sources, its columns. Topics are looked for by a run only.
+
+    penstock pipeline dry-run shop
+    """
     project = _project(directory, broker)
     raise typer.Exit(_drive(project, master, broker, Refresh(dry=True)))
 
@@ -128,7 +139,10 @@ def dry_run(directory: Directory = ".", master: Master = None, broker: Broker = 
 @app.command()
 def status(directory: Directory = ".", broker: Broker = None, output: OutputOption = Output.TABLE) -> None:
     """Show how far a pipeline is: rows, lag of each partition, last batch, what failed. Also while another process
-    runs it."""
+    runs it.
+
+    penstock pipeline status shop
+    """
     project = _project(directory, broker)
     state = read_state(project.local)
     flows = _watch(project).look()
@@ -153,7 +167,10 @@ def logs(
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="The last lines to show.")] = 50,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Show what comes, until Ctrl-C.")] = False,
 ) -> None:
-    """Show the log of a pipeline: Spark's own, and whole texts of what failed."""
+    """Show the log of a pipeline: Spark's own, and whole texts of what failed.
+
+    penstock pipeline logs shop
+    """
     path = os.path.join(_project(directory, None).local, LOG)
     try:
         with open(path, "rb") as stream:
@@ -175,7 +192,10 @@ def stop(
     directory: Directory = ".",
     seconds: Annotated[float, typer.Option("--seconds", min=0, help="How long to wait for the end.")] = 120.0,
 ) -> None:
-    """Stop a pipeline that another process runs, and wait for its end. What `penstock up` runs it starts again."""
+    """Stop a pipeline that another process runs, and wait for its end. What `penstock up` runs it starts again.
+
+    penstock pipeline stop shop
+    """
     project = _project(directory, None)
     pid = ask_to_stop(project.local)
     if pid is None:
@@ -199,7 +219,10 @@ def reset(
     ] = False,
     yes: Yes = False,
 ) -> None:
-    """Begin a continuous pipeline anew: remove its checkpoints and the tables that its flows wrote. Topics stay."""
+    """Begin a continuous pipeline anew: remove its checkpoints and the tables that its flows wrote. Topics stay.
+
+    penstock pipeline reset shop --yes
+    """
     project = _project(directory, None)
     if project.file.kind == "declarative":
         fail(f"a declarative pipeline begins anew with: penstock pipeline run {directory} --full-refresh-all", 2)

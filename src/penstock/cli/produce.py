@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from penstock.cli import quantity
+from penstock.cli import completion, quantity
 from penstock.cli.connected import connected
 from penstock.cli.explanation import similar_topic
 from penstock.cli.failure import fail
@@ -34,7 +34,7 @@ class Format(enum.StrEnum):
 @with_target
 def produce(
     target: Target,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=completion.topics)],
     values: Annotated[list[str] | None, typer.Argument(metavar="[VALUE]...", help="Records; else stdin.")] = None,
     key: Annotated[
         str | None, typer.Option("--key", "-k", help="The key of all records; it decides the partition.")

@@ -27,7 +27,10 @@ Tenant = Annotated[str | None, typer.Option("--tenant", help="The tenant that th
 @app.command("list")
 @with_administered()
 def list_roles(broker: Administered, tenant: Tenant = None, output: OutputOption = Output.TABLE) -> None:
-    """List the built-in roles, and those of a tenant."""
+    """List the built-in roles, and those of a tenant.
+
+    penstock roles list
+    """
     from penstock.admin.roles import RoleView
 
     roles = admin_request.all_of(broker, _path(tenant), RoleView)
@@ -50,7 +53,10 @@ def set_role(
     description: Annotated[str, typer.Option("--description", help="What it is for.")] = "",
     tenant: Tenant = None,
 ) -> None:
-    """Make a role, or give one other permissions. Acts at once on those who have it."""
+    """Make a role, or give one other permissions. Acts at once on those who have it.
+
+    penstock roles set billing --allow read,write --description 'reads orders, writes invoices'
+    """
     from penstock.admin.roles import RoleTerms
 
     permissions = tuple(part.strip() for part in allow.split(",") if part.strip())
@@ -61,7 +67,10 @@ def set_role(
 @app.command()
 @with_administered()
 def remove(broker: Administered, name: Name, tenant: Tenant = None) -> None:
-    """Remove a role that no user has any more, also from all access lists."""
+    """Remove a role that no user has any more, also from all access lists.
+
+    penstock roles remove billing
+    """
     admin_request.send(broker, "DELETE", _path(tenant, name))
     typer.echo(f"removed role {name}")
 

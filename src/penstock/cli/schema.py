@@ -41,7 +41,10 @@ def register(
     tenant: Tenant = None,
     namespace: Namespace = None,
 ) -> None:
-    """Register a definition as the next version, if it fits the latest one."""
+    """Register a definition as the next version, if it fits the latest one.
+
+    penstock schema register order order.json --kind json
+    """
     from penstock.admin.schemas import NewVersion, SchemaView
 
     body = NewVersion(kind, _read(file))
@@ -54,7 +57,10 @@ def register(
 def list_schemas(
     broker: Administered, tenant: Tenant = None, namespace: Namespace = None, output: OutputOption = Output.TABLE
 ) -> None:
-    """List all versions of all schemas. Times are UTC."""
+    """List all versions of all schemas. Times are UTC.
+
+    penstock schema list --output json
+    """
     from penstock.admin.schemas import SchemaView
 
     schemas = admin_request.all_of(broker, _path(tenant, namespace), SchemaView)
@@ -71,7 +77,10 @@ def show(
     tenant: Tenant = None,
     namespace: Namespace = None,
 ) -> None:
-    """Print a definition as it was registered. What it is goes to standard error."""
+    """Print a definition as it was registered. What it is goes to standard error.
+
+    penstock schema show order --version 1
+    """
     from penstock.admin.schemas import SchemaText
 
     text = admin_request.call(broker, "GET", _path(tenant, namespace, name, _number(version)), SchemaText)
@@ -90,7 +99,12 @@ def validate(
     tenant: Tenant = None,
     namespace: Namespace = None,
 ) -> None:
-    """Check the bytes of a file against a schema. Exits with 1 and says why, if they do not fit."""
+    """Check the bytes of a file against a schema. Exits with 1 and says why, if they do not fit.
+
+    penstock schema validate order document.json
+
+    penstock consume orders --last 1 --format %v | penstock schema validate order -
+    """
     from penstock.admin.schemas import MessageToCheck, Verdict
 
     path = _path(tenant, namespace, name, _number(version))
@@ -112,7 +126,10 @@ def mode(
     namespace: Namespace = None,
 ) -> None:
     """Say how a new version has to fit the latest one: backward (the default; it reads what that one wrote), forward
-    (it can be read by that one), full (both) or none."""
+    (it can be read by that one), full (both) or none.
+
+    penstock schema mode order full
+    """
     from penstock.admin.schemas import NewMode
 
     admin_request.send(broker, "PUT", _path(tenant, namespace, name), NewMode(mode))
@@ -128,7 +145,10 @@ def delete(
     tenant: Tenant = None,
     namespace: Namespace = None,
 ) -> None:
-    """Delete a version, or all. Its number is not used again."""
+    """Delete a version, or all. Its number is not used again.
+
+    penstock schema delete order --version 1
+    """
     parts = () if version is None else (str(version),)
     admin_request.send(broker, "DELETE", _path(tenant, namespace, name, *parts))
     typer.echo(f"deleted {name}" + ("" if version is None else f" version {version}"))

@@ -16,6 +16,10 @@ def serve(serve: flags.ServeFlags) -> None:
     Every setting can be given in a TOML file (--config), as an environment variable (PENSTOCK_SECTION__KEY, such as
     PENSTOCK_LOG__DURABILITY=written) or, for the most common ones, as a flag; each is stronger than the one before.
     `penstock config` prints all settings with their values and where they came from.
+
+    penstock serve --data-dir ./data
+
+    penstock serve --config penstock.toml --listen http=off --log-level warning
     """
     from penstock.server.errors import StartFailed
     from penstock.server.process import run

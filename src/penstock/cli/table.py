@@ -84,7 +84,12 @@ class Directory(NamedTuple):
 @with_administered()
 def list_tables(settings: Administered, tenant: Tenant = None, namespace: Namespace = None) -> None:
     """List the tables: topic, bytes and the offsets of each partition; by a data directory also rows, files and
-    version."""
+    version.
+
+    penstock table list
+
+    penstock table list --data-dir /var/lib/penstock
+    """
     if isinstance(settings, Target):
         RemoteTables(settings, tenant, namespace).print_list()
         return
@@ -105,7 +110,10 @@ def list_tables(settings: Administered, tenant: Tenant = None, namespace: Namesp
 @app.command()
 @with_administered()
 def show(settings: Administered, topic: Name, tenant: Tenant = None, namespace: Namespace = None) -> None:
-    """Show the table of a topic: where it is, what it holds, and how to read it."""
+    """Show the table of a topic: where it is, what it holds, and how to read it.
+
+    penstock table show orders
+    """
     if isinstance(settings, Target):
         RemoteTables(settings, tenant, namespace).print_one(topic)
         return
@@ -147,6 +155,8 @@ def verify(
     where it still has the same records. Changes nothing.
 
     Exit code 0 if they are sound, 1 if not.
+
+    penstock table verify orders
     """
     if isinstance(settings, Target):
         _verify_there(RemoteTables(settings, tenant, namespace), topic)
@@ -209,6 +219,8 @@ def repair(
     Every file that is replaced is first copied, to _replaced in the table. What cannot be rebuilt is listed, and
     reading it stays an error: put the file back from a copy, and repair again. Exit code 0 if all tables are sound now,
     1 if not.
+
+    penstock table repair orders --yes
     """
     if isinstance(settings, Target):
         _repair_there(RemoteTables(settings, tenant, namespace), topic, checksums=checksums, yes=yes)

@@ -135,8 +135,9 @@ def has_login(flags: TargetFlags) -> bool:
     return any(getattr(flags, name) for name in _LOGIN)
 
 
-def resolve(flags: TargetFlags) -> Target:
-    """The target that flags, environment and contexts name together. Ends the command if that makes no sense."""
+def resolve(flags: TargetFlags, *, ask: bool = True) -> Target:
+    """The target that flags, environment and contexts name together; a password is asked for, if `ask`. Ends the
+    command if that makes no sense."""
     directory = _directory(flags) if by_directory(flags) else None
     if directory is None:
         chosen = _chosen(flags)
@@ -159,7 +160,7 @@ def resolve(flags: TargetFlags) -> Target:
         tls=_tls(chosen),
         directory=None if has_login(flags) else directory,
     )
-    return target.with_password() if target.directory is None else target
+    return target.with_password() if ask and target.directory is None else target
 
 
 def _endpoint(text: str) -> Endpoint:

@@ -31,7 +31,10 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The tenant's name; fo
 @app.command("list")
 @with_administered()
 def list_tenants(broker: Administered, output: OutputOption = Output.TABLE) -> None:
-    """List all tenants: those that were registered, and those that have topics."""
+    """List all tenants: those that were registered, and those that have topics.
+
+    penstock tenant list
+    """
     from penstock.admin.tenants import TenantView
 
     _show(output, admin_request.all_of(broker, _path(), TenantView))
@@ -40,7 +43,10 @@ def list_tenants(broker: Administered, output: OutputOption = Output.TABLE) -> N
 @app.command()
 @with_administered()
 def show(broker: Administered, name: Name, output: OutputOption = Output.TABLE) -> None:
-    """Show one tenant."""
+    """Show one tenant.
+
+    penstock tenant show default
+    """
     from penstock.admin.tenants import TenantView
 
     _show(output, [admin_request.call(broker, "GET", _path(name), TenantView)])
@@ -53,7 +59,10 @@ def create(
     name: Name,
     label: Annotated[str | None, typer.Option("--label", metavar="TEXT", help="What people call it.")] = None,
 ) -> None:
-    """Register a tenant. Without this one is there as soon as it has a topic."""
+    """Register a tenant. Without this one is there as soon as it has a topic.
+
+    penstock tenant create acme --label 'Acme Ltd.'
+    """
     from penstock.admin.tenants import TenantTerms
 
     admin_request.send(broker, "PUT", _path(name), TenantTerms(label))
@@ -67,7 +76,10 @@ def delete(
     name: Name,
     yes: Yes = False,
 ) -> None:
-    """Delete a tenant with all that belongs to it: topics, audit log, groups, schemas, users, roles, lists and keys."""
+    """Delete a tenant with all that belongs to it: topics, audit log, groups, schemas, users, roles, lists and keys.
+
+    penstock tenant delete acme --yes
+    """
     from penstock.admin.tenants import TenantView
 
     found = admin_request.call(broker, "GET", _path(name), TenantView)

@@ -26,7 +26,9 @@ from penstock.config.settings import ConfigError, SecuritySection
 LAST: Final = 253_402_300_799_999_999  # µs since 1970: the end of the year 9999
 
 app = typer.Typer(
-    help="Issue and inspect JSON Web Tokens, and make keys for them.", no_args_is_help=True, rich_markup_mode=None
+    help="Issue and inspect JSON Web Tokens, and make keys for them.\n\n  penstock token key new.key new.pem",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 
@@ -56,7 +58,12 @@ def issue(
     config: flags.ConfigFile = None,
 ) -> None:
     """Sign a token and print it: one with roles, or one with permissions, which takes an Ed25519 key. Issuer and
-    audience are those that the configuration wants."""
+    audience are those that the configuration wants.
+
+    penstock token issue ada --key issuer.key --tenant acme --perm stream.subscribe:stream:acme/default/orders
+
+    penstock token issue ada --key shared.secret --role Analyst --lifetime 15m > ada.token
+    """
     from penstock.broker.security import token_claims, token_keys  # here, because they take a while to load
     from penstock.config.tokens import key_id, read_file
 
@@ -110,7 +117,10 @@ def key(
     private: Annotated[str, typer.Argument(metavar="PRIVATE", help="Where to put the key that signs.")],
     public: Annotated[str, typer.Argument(metavar="PUBLIC", help="Where to put the one for the broker.")],
 ) -> None:
-    """Make a pair of Ed25519 keys, as PEM: one to sign tokens with, and one for the broker's security.token_keys."""
+    """Make a pair of Ed25519 keys, as PEM: one to sign tokens with, and one for the broker's security.token_keys.
+
+    penstock token key new.key new.pem
+    """
     from penstock.broker.security import token_keys
 
     # Never over a file that is there: a key that was lost so takes all its tokens with it.

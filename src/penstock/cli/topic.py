@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 
 import typer
 
-from penstock.cli import admin_request, quantity
+from penstock.cli import admin_request, completion, quantity
 from penstock.cli.administered import WAYS, Administered, with_administered
 from penstock.cli.connected import Namespace, Tenant, administering
 from penstock.cli.failure import fail
@@ -24,7 +24,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=completion.topics)]
 Retention = Annotated[
     str | None, typer.Option("--retention", metavar="TIME", help="How long records are kept, such as 7d.")
 ]
@@ -39,7 +39,7 @@ Schema = Annotated[str | None, typer.Option("--schema", metavar="NAME", help="Wh
 @with_target
 def create(
     target: Target,
-    topic: Topic,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")],
     partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, max=1000, help="How many partitions.")] = 1,
     retention: Retention = None,
     retention_bytes: RetentionBytes = None,
@@ -115,7 +115,9 @@ def describe(
 @with_target
 def delete(
     target: Target,
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics' names.")],
+    topics: Annotated[
+        list[str], typer.Argument(metavar="TOPIC...", help="The topics' names.", autocompletion=completion.topics)
+    ],
     yes: Yes = False,
     tenant: Tenant = None,
     namespace: Namespace = None,

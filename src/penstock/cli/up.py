@@ -54,6 +54,8 @@ def up(serve: flags.ServeFlags) -> None:
 
     The flags are those of `penstock serve`. Ctrl-C or SIGTERM stops all of it in good order; a second one does not
     wait.
+
+    penstock up --data-dir ./data
     """
     effective = flags.effective(serve)
     settings = effective.settings

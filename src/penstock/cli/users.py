@@ -49,7 +49,12 @@ def add(
     generate: Generate = False,
     tenant: Tenant = None,
 ) -> None:
-    """Add a user. A terminal is asked for the password; elsewhere one is made and printed, this once."""
+    """Add a user. A terminal is asked for the password; elsewhere one is made and printed, this once.
+
+    penstock users add eve --role producer --generate
+
+    penstock users add bob --role consumer --password-stdin < bob.password
+    """
     from penstock.admin.users import NewUser, UserCreated
 
     password, made = _password(password_stdin, generate)
@@ -71,7 +76,10 @@ def add(
 @app.command("list")
 @with_administered()
 def list_users(broker: Administered, tenant: Tenant = None, output: OutputOption = Output.TABLE) -> None:
-    """List the users of a tenant. Times are UTC."""
+    """List the users of a tenant. Times are UTC.
+
+    penstock users list --output json
+    """
     from penstock.admin.users import UserView
 
     users = admin_request.all_of(broker, _path(tenant), UserView)
@@ -90,7 +98,12 @@ def change(
     ] = None,
     tenant: Tenant = None,
 ) -> None:
-    """Give a user other roles instead of the present ones, disable or enable it. Acts on open connections at once."""
+    """Give a user other roles instead of the present ones, disable or enable it. Acts on open connections at once.
+
+    penstock users set bob --role consumer --role producer
+
+    penstock users set bob --disable
+    """
     from penstock.admin.users import UserChange
 
     if role and no_roles:
@@ -111,7 +124,10 @@ def password(
     generate: Generate = False,
     tenant: Tenant = None,
 ) -> None:
-    """Give a user another password. Connections that are open stay open."""
+    """Give a user another password. Connections that are open stay open.
+
+    penstock users password bob --generate
+    """
     from penstock.admin.users import NewPassword
 
     new, made = _password(password_stdin, generate)
@@ -124,7 +140,10 @@ def password(
 @app.command()
 @with_administered()
 def remove(broker: Administered, name: Name, tenant: Tenant = None) -> None:
-    """Remove a user, also from all access lists, at once, also for connections that are open."""
+    """Remove a user, also from all access lists, at once, also for connections that are open.
+
+    penstock users remove bob
+    """
     admin_request.send(broker, "DELETE", _path(tenant, name))
     typer.echo(f"removed user {name}")
 

@@ -8,5 +8,8 @@ from penstock import __version__
 
 
 def version() -> None:
-    """Print the version."""
+    """Print the version.
+
+    penstock version
+    """
     typer.echo(f"penstock {__version__}")

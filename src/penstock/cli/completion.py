@@ -1,0 +1,28 @@
+"""Completion of names that a broker knows, in shells: quickly, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from typing import Final
+
+import typer
+
+from penstock.cli.admin_client import admin_client
+from penstock.cli.target import TargetFlags, resolve
+
+SECONDS: Final = 1.0  # somebody has pressed Tab
+MOST: Final = 200
+
+
+def topics(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Topics whose name begins like this, of the broker that the command line names so far; none if it cannot be asked
+    without a question."""
+    given = {name: ctx.params.get(name) for name in TargetFlags._fields if ctx.params.get(name)}
+    with contextlib.suppress(Exception), contextlib.redirect_stderr(io.StringIO()):
+        from penstock.connection.admin import Admin
+
+        target = resolve(TargetFlags(**given), ask=False)
+        with admin_client(target, attempts=1, timeout=SECONDS) as client:
+            return [topic.name for topic in Admin(client).topics.list(incomplete)][:MOST]
+    return []
