@@ -86,7 +86,8 @@ class Place:
             "legacy:9092": self.server, "new:9092": self.other, "/var/lib/penstock": str(self.home / "data"),
             "/var/lib/stopped": str(self.home / "stopped"), "/var/lib/restored": str(self.home / "restored"),
             "/backups/monday": str(self.home / "monday"), "/var/log/penstock.log": str(self.home / "penstock.log"),
-            "/etc/penstock.toml": str(self.home / "penstock.toml"), "--seconds 10": "--seconds 0.2", "--wait 5": "--wait 0.1",
+            "/etc/penstock.toml": str(self.home / "penstock.toml"),
+            "--seconds 10": "--seconds 0.2", "--wait 5": "--wait 0.1",
             "--topic 'orders.*' --follow": "--topic 'orders.*'", " --follow": "",
             "orders-0-17": self.ids["letter"], "5f2a": self.ids["transaction"],
         }  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from typing import Final
+from typing import Any, Final
 
 import typer
 
@@ -18,7 +18,7 @@ MOST: Final = 200
 def topics(ctx: typer.Context, incomplete: str) -> list[str]:
     """Topics whose name begins like this, of the broker that the command line names so far; none if it cannot be asked
     without a question."""
-    given = {name: ctx.params.get(name) for name in TargetFlags._fields if ctx.params.get(name)}
+    given: dict[str, Any] = {name: ctx.params.get(name) for name in TargetFlags._fields if ctx.params.get(name)}
     with contextlib.suppress(Exception), contextlib.redirect_stderr(io.StringIO()):
         from penstock.connection.admin import Admin
 
