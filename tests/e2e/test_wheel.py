@@ -68,7 +68,7 @@ def test_the_wheel_says_what_it_is(wheel: Path) -> None:
         metadata = Parser().parsestr(archive.read(f"penstock-{__version__}.dist-info/METADATA").decode())
     assert metadata["Version"] == __version__
     assert metadata["Description-Content-Type"] == "text/markdown"
-    assert "spark" in (metadata.get_all("Provides-Extra") or [])
+    assert {"spark", "otel"} <= set(metadata.get_all("Provides-Extra") or [])
 
 
 def test_what_it_installs_is_what_runs(environment: Path) -> None:
