@@ -40,7 +40,7 @@ echo "  elsewhere:       make PYTHON=/path/to/python3.11 up" >&2; \
 exit 1
 endef
 
-.PHONY: help up setup check test lint types pytest unit bench bursts bench-spark crash fuzz fuzz-rounds canaries matrix reference pictures docs soak compiled test-compiled wheel lock clean
+.PHONY: help up setup check test lint types pytest unit bench bursts bench-spark crash fuzz fuzz-rounds canaries matrix reference pictures screenshots docs soak compiled test-compiled wheel lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -133,6 +133,9 @@ build/docs-venv/.ready: requirements/docs.txt | $(BIN)/uv build
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python build/docs-venv
 	$(BIN)/uv pip sync --quiet --python build/docs-venv/bin/python --require-hashes requirements/docs.txt
 	@touch $@
+
+screenshots: $(VENV)/.ready-to-test ## pictures of the console for docs/console.md, from a broker with demo data (takes chromium)
+	$(BIN)/python -m tests.console.screenshots
 
 soak: $(VENV)/.ready-to-test build/spark-classes.jsa ## all tests, in random order, under hard conditions (rounds: make soak SOAK=5)
 	@sh scripts/soak.sh $(BIN)/pytest $(SOAK)

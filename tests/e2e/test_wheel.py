@@ -18,6 +18,7 @@ import pytest
 from tests.launcher import BrokerProcess
 
 from penstock import __version__
+from penstock.admin.console import read_files
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -69,6 +70,12 @@ def test_the_wheel_says_what_it_is(wheel: Path) -> None:
     assert metadata["Version"] == __version__
     assert metadata["Description-Content-Type"] == "text/markdown"
     assert {"spark", "otel"} <= set(metadata.get_all("Provides-Extra") or [])
+
+
+def test_the_console_is_in_it(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        inside = {name.removeprefix("penstock/admin/console/") for name in archive.namelist()}
+    assert set(read_files()) <= inside
 
 
 def test_what_it_installs_is_what_runs(environment: Path) -> None:

@@ -10,7 +10,8 @@ const TOP = 8;
 
 /** series: [{name, color: 1…4}]. `format` writes a value, `least` is the lowest top of the axis. Points are kept for `seconds`. */
 export class LiveChart {
-  constructor(title, series, format, least, seconds = 300) {
+  constructor(title, series, format, least, { seconds = 300, round = nice } = {}) {
+    this.round = round;
     this.title = title;
     this.series = series;
     this.format = format;
@@ -57,7 +58,7 @@ export class LiveChart {
 
   draw() {
     if (!this.points.length || this.width < 80) return;
-    const top = nice(Math.max(...this.points.flatMap((each) => each.values.map((value) => value ?? 0)), this.least));
+    const top = this.round(Math.max(...this.points.flatMap((each) => each.values.map((value) => value ?? 0)), this.least));
     const y = (value) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - value / top);
     const shown = this.hover ?? this.points[this.points.length - 1];
     const lines = [0, 0.5, 1].map((share) => [
@@ -85,6 +86,12 @@ export class LiveChart {
     replace(this.legend, this.hover && h("span.at", clock(new Date(shown.at)).slice(0, 8)), this.series.map((each, index) => h("span", h("i", { class: `c${each.color}` }), reading[index])));
     this.plot.setAttribute("aria-label", `${this.title}: ${reading.join(", ")}`);
   }
+}
+
+/** The next round number of bytes above: of KiB, MiB, … */
+export function niceBytes(value) {
+  const unit = 1024 ** Math.floor(Math.log(value) / Math.log(1024));
+  return nice(value / unit) * unit;
 }
 
 /** The next round number above. */

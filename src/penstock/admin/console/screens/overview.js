@@ -1,7 +1,7 @@
 // The overview: is it well, what goes through it, who is behind, what takes room.
 
 import * as api from "../api.js";
-import { LiveChart } from "../chart.js";
+import { LiveChart, niceBytes } from "../chart.js";
 import { h, icon, replace } from "../dom.js";
 import { Figures, quantile, rate } from "../figures.js";
 import { bytes, count, seconds, short } from "../format.js";
@@ -22,7 +22,7 @@ export function overview(view) {
   const busy = h("div");
   const charts = [
     new LiveChart("Records per second", [{ name: "in", color: 1 }, { name: "out", color: 2 }], short, 10),
-    new LiveChart("Bytes per second", [{ name: "in", color: 1 }, { name: "out", color: 2 }], bytes, 1000),
+    new LiveChart("Bytes per second", [{ name: "in", color: 1 }, { name: "out", color: 2 }], bytes, 1024, { round: niceBytes }),
     new LiveChart("Produce latency", [{ name: "median", color: 1 }, { name: "99 %", color: 3 }], seconds, 0.001),
     new LiveChart("Requests per second", [{ name: "requests", color: 4 }, { name: "errors", color: 2 }], short, 10),
   ];
