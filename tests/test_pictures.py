@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 from scripts.pictures.drawings import DIRECTORY, DRAWINGS
 from scripts.pictures.drawings import LAYERS as DRAWN
+from scripts.site.diagrams import UnknownLine, diagram_svg
 from tests.test_layers import LAYERS
 
 ROOT = Path(__file__).parent.parent
@@ -33,3 +35,20 @@ def test_the_picture_of_layers_has_every_package_above_those_that_it_imports() -
     for name, imported in LAYERS.items():
         for other in imported if "." not in name else ():
             assert rows[name] < rows[other], (name, other)
+
+
+MERMAID = [
+    (str(page.relative_to(ROOT)), block)
+    for page in PAGES
+    for block in re.findall(r"^```mermaid\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+]
+
+
+@pytest.mark.parametrize(("page", "diagram"), MERMAID, ids=[f"{page}-{n}" for n, (page, _) in enumerate(MERMAID)])
+def test_a_diagram_of_a_page_can_be_drawn_for_the_site(page: str, diagram: str) -> None:  # noqa: ARG001 - names the test
+    ElementTree.fromstring(diagram_svg(diagram))
+
+
+def test_a_diagram_that_cannot_be_drawn_says_so() -> None:
+    with pytest.raises(UnknownLine, match="scripts/pictures"):
+        diagram_svg("pie\n  a: 1\n")

@@ -16,7 +16,9 @@ from tests.launcher import WITHOUT_SETTINGS, BrokerProcess
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "spark.md"
+ROOT = Path(__file__).parent.parent.parent
+PAGE = ROOT / "docs" / "spark.md"
+README, TUTORIAL = ROOT / "README.md", ROOT / "docs" / "tutorial" / "index.md"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 IN_TESTS_OF_PIPELINES = ("dry-run", "run", "status", "logs", "stop", "reset")
 
@@ -44,7 +46,16 @@ def test_all_snippets(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.M
                 # Relative paths are those of the directory in which Java was started: this session's is another.
                 code = text.replace("localhost:8815", broker.address("flight")).replace('"out/', f'"{tmp_path}/out/')
                 exec(compile("\n" * line + code, str(PAGE), "exec"), names)
+        for page in (README, TUTORIAL):
+            first_look(page, broker, names)
     assert names["spark"].sparkContext is spark.sparkContext
+
+
+def first_look(page: Path, broker: BrokerProcess, names: dict[str, Any]) -> None:
+    """The programs for Spark of the README and of the tutorial, on a topic that is there."""
+    [text] = re.findall(r"^```python\n(import penstock\.spark\n.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    code = text.replace("127.0.0.1:8815", broker.address("flight")).replace('"rides"', '"orders"')
+    exec(compile(code, str(page), "exec"), names)
 
 
 def shell(text: str, broker: BrokerProcess, directory: Path) -> None:
