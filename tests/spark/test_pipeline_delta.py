@@ -87,6 +87,30 @@ def test_tidying_up_keeps_every_row(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(rows(tmp_path / "t")) == 7
 
 
+def test_versions_are_kept_for_a_week_and_files_of_a_day_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import duckdb
+
+    monkeypatch.setattr(delta, "TIDY_EVERY", 3)
+    write = delta.append(str(tmp_path / "t"), app="a", partition_by=("day",))
+    for number in range(7):
+        write(frame(pa.table({"day": ["mon", "tue"], "count": [number, -number]})), number)
+    table = DeltaTable(str(tmp_path / "t"))
+    kept = table.metadata().configuration
+    assert kept["delta.logRetentionDuration"] == kept["delta.deletedFileRetentionDuration"] == "interval 7 days"
+    assert table.metadata().partition_columns == ["day"]
+    assert len(table.file_uris()) == 4  # of each day one that was made of six, and the last
+    assert DeltaTable(str(tmp_path / "t"), version=2).to_pyarrow_table().num_rows == 6  # time travel, after tidying up
+    assert len(table.to_pandas()) == 14
+    seen = table.to_pyarrow_dataset()
+    assert duckdb.sql("SELECT day, sum(count) FROM seen GROUP BY day ORDER BY day").fetchall() == [
+        ("mon", 21),
+        ("tue", -21),
+    ]
+    del seen
+    with pytest.raises(ValueError, match="keep_days is 0"):
+        delta.append(str(tmp_path / "t"), app="a", keep_days=0)
+
+
 # Values that a column cannot hold
 
 

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.spark.pipelines.quarantine import beside, quarantined
 from penstock.spark.pipelines.table_policy import (
@@ -42,9 +42,9 @@ logger = logging.getLogger(__name__)
 
 WriteBatch = Callable[["DataFrame", int], None]
 
-TIDY_EVERY = 100  # batches
-KEEP_HOURS = 1  # of files that a table has replaced: for readers who began before
-CONFIGURATION = {"delta.logRetentionDuration": "interval 1 hours"}
+TIDY_EVERY = 50  # batches
+KEEP_DAYS = 7  # of versions: so far back goes time travel
+FILE_BYTES = 8 << 20  # smaller files are made one; each time it is done, replaced files stay for KEEP_DAYS
 
 
 def append(
@@ -53,12 +53,17 @@ def append(
     app: str,
     policy: Policy = "fail",
     quarantine: str | None = None,
+    partition_by: Sequence[str] = (),
+    keep_days: int = KEEP_DAYS,
     options: Mapping[str, str] | None = None,
 ) -> WriteBatch:
     """Add the rows of each batch to a table. `app` tells apart queries that write to the same one; `policy` says what
     becomes of rows that are not as the table is (`fail`, `add_columns`, `quarantine`), `quarantine` where bad rows go
-    (default: a table beside this one, `…_quarantine`); `options` are deltalake's storage options."""
-    return _Writer(url, app, policy, quarantine, dict(options or {})).append
+    (default: a table beside this one, `…_quarantine`); `options` are deltalake's storage options.
+
+    `partition_by` names columns by whose values files are kept apart (a date, for large tables), and `keep_days` says
+    how far back time travel goes; both count when the table is made."""
+    return _Writer(url, app, policy, quarantine, tuple(partition_by), keep_days, dict(options or {})).append
 
 
 def upsert(
@@ -69,12 +74,17 @@ def upsert(
     order: Sequence[str] = (),
     policy: Policy = "fail",
     quarantine: str | None = None,
+    partition_by: Sequence[str] = (),
+    keep_days: int = KEEP_DAYS,
     options: Mapping[str, str] | None = None,
 ) -> WriteBatch:
     """Replace the rows with the same keys, and add the others. Of rows with the same keys, the one with the greatest
     `order` wins, in a batch and against the table: `order=("offset",)` for records of a keyed topic. Without an order
     a key comes at most once in a batch, as in aggregates in output mode `update`, and the later batch wins."""
-    return _Writer(url, app, policy, quarantine, dict(options or {}), tuple(keys), tuple(order)).upsert
+    partitions = tuple(partition_by)
+    return _Writer(
+        url, app, policy, quarantine, partitions, keep_days, dict(options or {}), tuple(keys), tuple(order)
+    ).upsert
 
 
 @dataclass(frozen=True)
@@ -85,6 +95,8 @@ class _Writer:
     app: str
     policy: Policy
     quarantine: str | None
+    partition_by: tuple[str, ...]
+    keep_days: int
     options: dict[str, str]
     keys: tuple[str, ...] = ()
     order: tuple[str, ...] = ()
@@ -93,6 +105,8 @@ class _Writer:
         check_policy(self.policy)
         if self.policy == "fail" and self.quarantine is not None:
             raise ValueError("quarantine= goes with policy='quarantine' or policy='add_columns', not with 'fail'")
+        if self.keep_days < 1:
+            raise ValueError(f"keep_days is {self.keep_days}; at least 1 is allowed, for readers that have begun")
 
     def append(self, rows: DataFrame, batch: int) -> None:
         self._write(rows, batch, self._add)
@@ -172,15 +186,15 @@ class _Writer:
         if _is_done(_open(url, self.options), app_id, batch):
             return
         bad = quarantined(data, found.misfits, self.app, batch, datetime.now(UTC))
-        _append(url, bad, _mark(app_id, batch), self.options)
+        _append(url, bad, _mark(app_id, batch), self.options, (), self.keep_days)
         logger.warning("batch %d: %d rows that %s cannot hold are in %s", batch, len(found.misfits), self.url, url)
 
     def _add(self, _table: DeltaTable | None, data: pa.Table, mark: CommitProperties) -> None:
-        _append(self.url, data, mark, self.options)
+        _append(self.url, data, mark, self.options, self.partition_by, self.keep_days)
 
     def _merge(self, table: DeltaTable | None, data: pa.Table, mark: CommitProperties) -> None:
         if table is None:
-            _append(self.url, data, mark, self.options)
+            _append(self.url, data, mark, self.options, self.partition_by, self.keep_days)
             return
         if not data.num_rows:
             return
@@ -208,12 +222,23 @@ def _mark(app_id: str, batch: int) -> CommitProperties:
     return CommitProperties(app_transactions=[Transaction(app_id, batch)])
 
 
-def _append(url: str, data: pa.Table, mark: CommitProperties, options: dict[str, str]) -> None:
-    from deltalake import write_deltalake
+def _append(
+    url: str,
+    data: pa.Table,
+    mark: CommitProperties,
+    options: dict[str, str],
+    partition_by: Sequence[str],
+    keep_days: int,
+) -> None:
+    """To the table, which is made if it is not there."""
+    from deltalake import DeltaTable, write_deltalake
 
-    write_deltalake(
-        url, data, mode="append", configuration=CONFIGURATION, storage_options=options, commit_properties=mark
-    )
+    made: dict[str, Any] = {}
+    if not DeltaTable.is_deltatable(url, storage_options=options):
+        kept = f"interval {keep_days} days"
+        made["configuration"] = {"delta.logRetentionDuration": kept, "delta.deletedFileRetentionDuration": kept}
+        made["partition_by"] = list(partition_by) or None
+    write_deltalake(url, data, mode="append", storage_options=options, commit_properties=mark, **made)
 
 
 def _tidy(table: DeltaTable | None, batch: int) -> None:
@@ -222,8 +247,8 @@ def _tidy(table: DeltaTable | None, batch: int) -> None:
         return
     try:
         table.update_incremental()
-        table.optimize.compact()
-        table.vacuum(retention_hours=KEEP_HOURS, enforce_retention_duration=False, dry_run=False)
+        table.optimize.compact(target_size=FILE_BYTES)
+        table.vacuum(dry_run=False)  # what its properties do not keep
         table.create_checkpoint()
         table.cleanup_metadata()
     except Exception:

@@ -18,6 +18,8 @@ SHAPES = {
     ),
 }
 
+TIMES = {"orders": "ordered_at", "page_views": "viewed_at"}
+
 
 def start(spark: SparkSession, pipeline: Project) -> list[StreamingQuery]:
     """Called once. Each query has a checkpoint of its own, by its name, and goes on there after any kind of end."""
@@ -31,9 +33,10 @@ def start(spark: SparkSession, pipeline: Project) -> list[StreamingQuery]:
 
 
 def typed_table(spark: SparkSession, pipeline: Project, kind: str) -> StreamingQuery:
-    """A column that is added to the shape is added to the table. No value is changed to fit; see docs/spark.md."""
-    rows = typed(spark, pipeline, kind)
-    table = delta.append(pipeline.table(kind), app=kind, policy="add_columns")
+    """A column that is added to the shape is added to the table. No value is changed to fit, and files of each day are
+    kept apart."""
+    rows = typed(spark, pipeline, kind).withColumn("date", fn.to_date(TIMES[kind]))
+    table = delta.append(pipeline.table(kind), app=kind, policy="add_columns", partition_by=("date",))
     return begin(rows, pipeline, kind, foreach=table)
 
 
