@@ -102,11 +102,10 @@ def test_versions_are_kept_for_a_week_and_files_of_a_day_apart(tmp_path: Path, m
     assert DeltaTable(str(tmp_path / "t"), version=2).to_pyarrow_table().num_rows == 6  # time travel, after tidying up
     assert len(table.to_pandas()) == 14
     seen = table.to_pyarrow_dataset()
-    assert duckdb.sql("SELECT day, sum(count) FROM seen GROUP BY day ORDER BY day").fetchall() == [
-        ("mon", 21),
-        ("tue", -21),
-    ]
-    del seen
+    with duckdb.connect() as connection:
+        connection.register("seen", seen)
+        found = connection.execute("SELECT day, sum(count) FROM seen GROUP BY day ORDER BY day").fetchall()
+    assert found == [("mon", 21), ("tue", -21)]
     with pytest.raises(ValueError, match="keep_days is 0"):
         delta.append(str(tmp_path / "t"), app="a", keep_days=0)
 
