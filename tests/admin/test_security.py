@@ -104,6 +104,7 @@ ROWS: dict[str, Row] = {
     "schema_check": Row("/schemas/order/compatibility", body={"kind": "json", "definition": "e30="}),
     "schema_get": Row("/schemas/order/latest"),
     "schema_validate": Row("/schemas/order/1", body={"message": "e30="}),
+    "schema_decode": Row("/schemas/order/1/decode", body={"message": "e30="}),
     "schema_delete_version": Row("/schemas/order/1", (P.ALTER, P.DESCRIBE)),
     "sql_run": Row("/sql", (P.READ,), {"sql": "SELECT 1"}, 503),  # no process carries them out here
     "dead_letter_topics": Row("/dead-letters"),

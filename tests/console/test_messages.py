@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.console.demo import Api, append
+from tests.console.demo import Api, append, encoded
 
 HOSTILE = '<img src=x onerror="window.harm=1"><script>window.harm=1</script>'
 EVIL = "<img src=x onerror=window.harm=1>"
@@ -123,3 +124,15 @@ def test_export_is_exactly_what_the_list_shows(page: Page) -> None:
     lines = downloading.value.path().read_text().splitlines()
     assert len(lines) == shown
     assert all(json.loads(json.loads(line)["value_text"])["status"] == "failed" for line in lines)
+
+
+def test_avro_is_decoded_by_the_schema_of_the_topic(page: Page, api: Api) -> None:
+    fields = [{"name": "city", "type": "string"}, {"name": "degrees", "type": "int"}]
+    definition = encoded({"type": "record", "name": "Weather", "fields": fields})
+    api("POST", "/schemas/weather", {"kind": "avro", "definition": definition})
+    api("POST", "/topics", {"name": "weather", "settings": {"schema": "weather"}})
+    append(api, "weather", [{"value": base64.b64encode(b"\x08Oslo\x09").decode()}])
+    page.goto("/#/topics/weather/messages?open=0:0")
+    expect(page.locator(".detail")).to_contain_text("Decoded by version 1 of the topic's schema (avro)")
+    expect(page.locator(".tree")).to_contain_text('"Oslo"')
+    expect(page.locator(".tree")).to_contain_text("-5")

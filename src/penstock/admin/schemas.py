@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -64,6 +64,15 @@ class Verdict(msgspec.Struct):
     reasons: list[str]  # none: it fits
 
 
+class DecodedMessage(msgspec.Struct):
+    """A value in JSON, by its schema; bytes in it are base64."""
+
+    version: int
+    kind: SchemaKind
+    value: Any
+    reasons: list[str]  # none: this is the value; else why it does not fit, or cannot be shown
+
+
 class CompatibilityVerdict(msgspec.Struct):
     """The verdict on a definition that would be the next version."""
 
@@ -103,6 +112,12 @@ class SchemaRoutes:
                 *("POST", version, self.validate, "Whether a value fits this version."),
                 body=MessageToCheck,
                 reply=Verdict,
+                max_body=MAX_BODY,
+            ),
+            Route(
+                *("POST", f"{version}/decode", self.decode, "A value of Avro or Protobuf as JSON."),
+                body=MessageToCheck,
+                reply=DecodedMessage,
                 max_body=MAX_BODY,
             ),
             Route("DELETE", version, self.delete_version, "Delete one version.", audit=removed),
@@ -156,6 +171,11 @@ class SchemaRoutes:
             request.identity, request.scope, schema.name, request.body.message, schema.version
         )
         return self._shown(Verdict(schema.version, list(reasons)))
+
+    def decode(self, request: Request) -> Outcome:
+        schema = self._one(request)
+        work = self._schemas.decode(request.identity, request.scope, schema.name, request.body.message, schema.version)
+        return work.then(lambda found: self._shown(DecodedMessage(schema.version, schema.kind, found[1], found[0])))
 
     def delete(self, request: Request) -> Outcome:
         return done(self._schemas.delete(request.identity, request.scope, request.names["schema"]))

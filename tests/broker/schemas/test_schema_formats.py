@@ -12,6 +12,7 @@ from typing import Any
 
 import fastavro
 import jsonschema_rs
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -803,3 +804,27 @@ def test_required_fields_and_closed_enums_of_protobuf(new: str, old: str, said: 
     definitions = (proto(f"message A {{ {body} }}", "proto2") for body in (new, old))
     found = problems(SchemaKind.PROTOBUF, *definitions)
     assert found == [] if said is None else len(found) == 1 and said in found[0], found
+
+
+def decoded(kind: SchemaKind, definition: Any, message: bytes) -> Any:
+    return format_of(kind).decoder(schema(kind, definition))(message)
+
+
+def test_a_value_that_fits_is_shown_in_json() -> None:
+    value = order(before=order())
+    assert json.loads(msgspec.json.encode(decoded(SchemaKind.AVRO, RECORD, avro(RECORD, value)))) == json.loads(
+        msgspec.json.encode(value)
+    )
+    definition = proto("message A { string id = 1; repeated int32 counts = 2; bytes raw = 3; }")
+    message = b"\x0a\x01x\x12\x02\x01\x02\x1a\x01\xff"
+    assert decoded(SchemaKind.PROTOBUF, definition, message) == {"id": "x", "counts": [1, 2], "raw": "/w=="}
+    assert decoded(SchemaKind.JSON, {}, b'{"a": 1}') == {"a": 1}
+
+
+def test_a_few_bytes_that_stand_for_very_many_items_are_not_shown() -> None:
+    nulls = {"type": "array", "items": "null"}
+    message = long(2**40) + long(0)
+    assert avro_reasons(nulls, message) == []
+    with pytest.raises(ValueError, match="items without bytes"):
+        decoded(SchemaKind.AVRO, nulls, message)
+    assert decoded(SchemaKind.AVRO, nulls, long(3) + long(0)) == [None] * 3

@@ -5,11 +5,15 @@ import { bytes, count, time, utc, zone } from "./format.js";
 import { copy, definitions, download, iconButton } from "./widgets.js";
 import { decode, hex, marked, parse, pretty, size, tree } from "./value.js";
 
-/** actions: [{text, icon, run(record)}]; `state` keeps how the value is shown in the address. */
-export function messageDetail(topic, record, { state, close, actions = [] }) {
-  const parsed = parse(record.value_text);
-  const views = [parsed !== undefined && "json", record.value_text !== null && "text", "hex"].filter(Boolean);
+/**
+ * actions: [{text, icon, run(record)}]; `state` keeps how the value is shown in the address. `decode(record)` is there if
+ * the topic has a schema whose values are not JSON: it gives {kind, version, value, reasons}, by the broker.
+ */
+export function messageDetail(topic, record, { state, close, actions = [], decode: bySchema }) {
+  let parsed = bySchema ? undefined : parse(record.value_text);
+  let views = [parsed !== undefined && "json", record.value_text !== null && "text", "hex"].filter(Boolean);
   let kind = views.includes(state.get("as")) ? state.get("as") : views[0];
+  const schema = h("p.muted", { role: "status" });
   let marks = [];
   let at = 0;
   const box = h("div.value-box", { tabindex: "0", role: "region", "aria-label": "Value" });
@@ -46,7 +50,22 @@ export function messageDetail(topic, record, { state, close, actions = [] }) {
     replace(hits, `${at + 1} of ${marks.length}`);
   }
 
+  async function readSchema() {
+    try {
+      const found = await bySchema(record);
+      if (found.reasons.length) return replace(schema, `Not decoded: ${found.reasons.join("; ")}`);
+      parsed = found.value;
+      views = ["json", ...views];
+      if (!state.get("as")) kind = "json";
+      replace(schema, `Decoded by version ${found.version} of the topic's schema (${found.kind})`);
+      draw();
+    } catch (error) {
+      replace(schema, `Not decoded: ${error.message}`);
+    }
+  }
+
   draw();
+  if (bySchema) readSchema();
   const name = `${topic}-${record.partition}-${record.offset}`;
   return h(
     "section.detail",
@@ -70,6 +89,7 @@ export function messageDetail(topic, record, { state, close, actions = [] }) {
       ]),
       definitions([["Key", record.key === null ? h("span.muted", "none") : h("code", record.key_text ?? `${record.key} (base64)`)]]),
       record.headers.length > 0 && definitions(record.headers.map((each) => [each.name, h("code", each.text ?? `${each.value} (base64)`)])),
+      bySchema && schema,
       h("div.tools", chooser, wanted, hits),
       box,
     ),

@@ -8,7 +8,7 @@ proportion to the record only, and happens on it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from penstock.broker.errors import LimitReached, SchemaInvalid
 from penstock.broker.limits import Limits
@@ -43,6 +43,9 @@ Registered: TypeAlias = tuple[Schema, CommitGroup | None]
 
 
 Reasons: TypeAlias = list[str]
+
+Decoded: TypeAlias = tuple[Reasons, Any]
+"""Why a message cannot be shown, or its value."""
 
 
 class _Prepared(NamedTuple):
@@ -167,6 +170,21 @@ class Schemas:
         """The reasons why the message does not fit; none if it does."""
         schema = self.get(identity, scope, name, version)
         return self._reasons(self._validators.of(scope, schema), message)
+
+    def decode(
+        self, identity: Identity, scope: Scope, name: str, message: bytes, version: int | None = None
+    ) -> Deferred[Decoded, Decoded]:
+        """Work that leads to the reasons why the message does not fit, or to its value."""
+        schema = self.get(identity, scope, name, version)
+        reasons = self._reasons(self._validators.of(scope, schema), message)
+
+        def work() -> Decoded:
+            try:
+                return reasons, None if reasons else format_of(schema.kind).decoder(schema)(message)
+            except ValueError as error:
+                return [str(error)[:MAX_REASON]], None
+
+        return Deferred(work, lambda found: found, executor=self._executor)
 
     # -- for the broker
 

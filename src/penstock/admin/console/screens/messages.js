@@ -264,10 +264,29 @@ export function messages(view) {
     showDetail(record);
   }
 
-  function showDetail(record) {
+  /** How values are decoded, if the topic has a schema of Avro or Protobuf; asked once. */
+  let decoder;
+  function decoding() {
+    decoder ??= (async () => {
+      try {
+        const name = (await api.get(api.path`/topics/${topic}`, {}, { signal: view.signal })).settings.schema;
+        if (!name) return null;
+        const { schema } = await api.get(api.path`/schemas/${name}/latest`, {}, { signal: view.signal });
+        return schema.kind === "json" ? null : (record) => api.post(api.path`/schemas/${name}/latest/decode`, { message: record.value }, { signal: view.signal });
+      } catch {
+        return null; // it may be read, and its schema not: then bytes are all there is
+      }
+    })();
+    return decoder;
+  }
+
+  async function showDetail(record) {
+    const decode = await decoding();
+    if (view.left) return;
     split.classList.add("open");
     const detail = messageDetail(topic, record, {
       state,
+      decode,
       close: () => (closeDetail(), list.element.focus()),
       actions: [
         { text: "Replay this message", icon: "replay", run: (each) => replayDialog(topic, [each]) },

@@ -31,16 +31,18 @@ class Bad(Exception):
     """The data is not of the type."""
 
 
-def walker(schema: Any) -> Walker:
-    """For a schema that was parsed as JSON and checked."""
-    return _Types().of(schema, "")
+def walker(schema: Any, most_empty: int | None = None) -> Walker:
+    """For a schema that was parsed as JSON and checked. `most_empty`: more items without bytes than this are bad in one
+    block, which would take more memory to build than the data has bytes."""
+    return _Types(most_empty).of(schema, "")
 
 
 class _Types:
     """The types that were named so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_empty: int | None) -> None:
         self._named: dict[str, Walker] = {}
+        self._most_empty = most_empty
 
     def of(self, schema: Any, space: str) -> Walker:
         if isinstance(schema, list):
@@ -50,9 +52,9 @@ class _Types:
         kind = schema["type"]
         match kind:
             case "array":
-                return _blocks(self.of(schema["items"], space))
+                return _blocks(self.of(schema["items"], space), self._most_empty)
             case "map":
-                return _blocks(_pair(self.of(schema["values"], space)))
+                return _blocks(_pair(self.of(schema["values"], space)), self._most_empty)
             case "record" | "error":
                 return self._record(schema, space)
             case "enum":
@@ -195,7 +197,7 @@ def _pair(value: Walker) -> Walker:
     return lambda data, at: value(data, _walk_string(data, at))
 
 
-def _blocks(item: Walker) -> Walker:
+def _blocks(item: Walker, most_empty: int | None) -> Walker:
     def walk(data: bytes, at: int) -> int:
         while True:
             number, at = _long(data, at)
@@ -212,6 +214,8 @@ def _blocks(item: Walker) -> Walker:
                 start = at
                 at = item(data, at)
                 if at == start:
+                    if most_empty is not None and count > most_empty:
+                        raise Bad(f"a block has {count} items without bytes; at most {most_empty} are shown")
                     break  # items without bytes: one is like the next, and there may be very many
             if end is not None and at != end:
                 raise Bad("a block is not as long as it says")

@@ -10,6 +10,7 @@ are taken out beforehand.
 
 from __future__ import annotations
 
+import io
 import json
 from typing import Any, Final
 
@@ -23,10 +24,11 @@ from avro.compatibility import (
 
 from penstock.broker.errors import SchemaInvalid
 from penstock.broker.schemas.formats.avro_bytes import MAX_NESTING, Bad, walker
-from penstock.broker.schemas.formats.format import MAX_PROBLEMS, Sides, Validator
+from penstock.broker.schemas.formats.format import MAX_PROBLEMS, Decoder, Sides, Validator
 from penstock.broker.schemas.formats.json_document import decode
 from penstock.broker.schemas.schema import Schema
 
+MAX_EMPTY: Final = 1000  # items without bytes of one block, in a message that is shown
 MAX_STEPS: Final = 20_000  # pairs of types that a comparison looks at
 
 
@@ -61,6 +63,20 @@ def validator(schema: Schema) -> Validator:
         return []
 
     return validate
+
+
+def decoder(schema: Schema) -> Decoder:
+    plain = _parsed(schema.definition)
+    walk, parsed = walker(plain, MAX_EMPTY), fastavro.parse_schema(plain)
+
+    def read(message: bytes) -> Any:
+        try:
+            walk(message, 0)
+        except Bad as error:
+            raise ValueError(str(error)) from None
+        return fastavro.schemaless_reader(io.BytesIO(message), parsed, None)
+
+    return read
 
 
 def compatible(reader: Schema, writer: Schema, sides: Sides) -> list[str]:

@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.broker.errors import SchemaInvalid
 from penstock.broker.schemas.formats import json_compatibility, json_reach
-from penstock.broker.schemas.formats.format import Sides, Validator
+from penstock.broker.schemas.formats.format import Decoder, Sides, Validator
 from penstock.broker.schemas.formats.json_document import URIS, Document, deeper_than
 from penstock.broker.schemas.formats.json_reasons import DEFINITION, Reasons
 from penstock.broker.schemas.schema import Schema
@@ -59,6 +59,10 @@ def validator(schema: Schema) -> Validator:
         return [] if fits(value) else reasons(value)
 
     return validate
+
+
+def decoder(_: Schema) -> Decoder:
+    return msgspec.json.decode
 
 
 def compatible(reader: Schema, writer: Schema, sides: Sides) -> list[str]:

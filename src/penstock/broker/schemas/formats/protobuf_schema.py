@@ -18,12 +18,12 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any, Final
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, unknown_fields
+from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory, unknown_fields
 from google.protobuf.message import DecodeError, Message
 
 from penstock.broker.errors import SchemaInvalid
 from penstock.broker.schemas.formats import protobuf_compatibility
-from penstock.broker.schemas.formats.format import MAX_PROBLEMS, Sides, Validator
+from penstock.broker.schemas.formats.format import MAX_PROBLEMS, Decoder, Sides, Validator
 from penstock.broker.schemas.schema import Schema
 
 FILE: Final = "schema.proto"
@@ -81,6 +81,18 @@ def validator(schema: Schema) -> Validator:
         return list(_misfits(kind.FromString(data), ""))[:MAX_PROBLEMS]
 
     return validate
+
+
+def decoder(schema: Schema) -> Decoder:
+    kind = message_factory.GetMessageClass(message_of(schema))
+
+    def read(data: bytes) -> Any:
+        try:
+            return json_format.MessageToDict(kind.FromString(data), preserving_proto_field_name=True)
+        except (json_format.Error, DecodeError, TypeError) as error:  # an Any of a type that nobody knows, say
+            raise ValueError(f"it has no form in JSON: {error}") from None
+
+    return read
 
 
 def compatible(reader: Schema, writer: Schema, sides: Sides) -> list[str]:
