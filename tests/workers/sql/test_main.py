@@ -424,7 +424,18 @@ def test_a_process_that_takes_too_much_memory_is_killed(fixture: SqlFixture, mon
     fixture.play(scene())
 
 
-def test_another_tenant_is_served_beside_more_endless_statements_than_there_are_processes(fixture: SqlFixture) -> None:
+@pytest.mark.parametrize("alone", ["share", "last process"])
+def test_another_tenant_is_served_beside_more_endless_statements_than_there_are_processes(
+    fixture: SqlFixture, monkeypatch: pytest.MonkeyPatch, alone: str
+) -> None:
+    """By either of two rules alone: a tenant has no more than its share, and the last process that is free is for
+    tenants that have none."""
+    queries = fixture.broker.queries
+    if alone == "share":
+        any_process = queries.next
+        monkeypatch.setattr(queries, "next", lambda worker, *, last: any_process(worker))  # noqa: ARG005
+    else:
+        monkeypatch.setattr(queries, "policy", queries.policy._replace(tenant_share=1.0))
     greedy = Scope("greedy", "default")
 
     async def scene() -> None:
