@@ -33,6 +33,7 @@ from penstock.log.engine import Durability, GroupState
 from penstock.log.errors import DirectoryLocked, LogError
 from penstock.log.file_engine import FileEngine
 from penstock.log.files import OsFiles
+from penstock.log.kafka.checkpoint import refuse_cache
 from penstock.log.lock import DirectoryLock
 
 TIMEOUT_SECONDS: Final = 20.0
@@ -117,6 +118,7 @@ def _open_and_request(settings: Settings, method: str, path: str, body: bytes) -
         committer = InlineCommitter()
         # Synced whatever the broker is set to: nobody is there to sync it later.
         log = log_settings(settings, Durability.SYNCED)
+        refuse_cache(OsFiles(settings.data_dir))
         engine = FileEngine(OsFiles(settings.data_dir), log, committer=committer, clock=wall_clock)
         try:
             broker = Broker(engine, administration_settings(settings))

@@ -28,6 +28,14 @@ Durability = Annotated[
         "or memory.",
     ),
 ]
+Storage = Annotated[
+    str | None,
+    typer.Option(
+        "--storage",
+        metavar="URL",
+        help="Keep the journal on Apache Kafka: kafka://HOST:PORT,…/NAME. The data directory is then a cache of it.",
+    ),
+]
 Listen = Annotated[
     list[str] | None,
     typer.Option(
@@ -54,6 +62,7 @@ class ServeFlags(NamedTuple):
     listen: Listen = None
     allow_insecure: AllowInsecure = False
     log_level: LogLevel = None
+    storage: Storage = None
 
     def arguments(self) -> list[str]:
         """The same flags for another process."""
@@ -62,6 +71,7 @@ class ServeFlags(NamedTuple):
             "--data-dir": self.data_dir,
             "--durability": self.durability,
             "--log-level": self.log_level,
+            "--storage": self.storage,
         }
         arguments = [part for name, value in given.items() if value is not None for part in (name, value)]
         arguments += [part for item in self.listen or () for part in ("--listen", item)]
@@ -70,7 +80,12 @@ class ServeFlags(NamedTuple):
 
 def effective(serve: ServeFlags) -> Config:
     """The configuration that these flags, the environment and the file make. Ends the command if it is refused."""
-    given = {"data_dir": serve.data_dir, "log.durability": serve.durability, "log_level": serve.log_level}
+    given = {
+        "data_dir": serve.data_dir,
+        "log.durability": serve.durability,
+        "log_level": serve.log_level,
+        "storage.url": serve.storage,
+    }
     flags = {key: value for key, value in given.items() if value is not None}
     if serve.allow_insecure:
         flags["security.insecure_ok"] = "true"

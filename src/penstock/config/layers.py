@@ -52,6 +52,7 @@ FLAG_OF = {
     "data_dir": "--data-dir",
     "log_level": "--log-level",
     "log.durability": "--durability",
+    "storage.url": "--storage",
     "security.insecure_ok": "--allow-insecure",
     **{f"listen.{name}": f"--listen {name}=" for name in DOOR_NAMES},
 }

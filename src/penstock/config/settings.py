@@ -62,6 +62,16 @@ class LogSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Age at which a segment is closed even if it is not full."""
 
 
+class StorageSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """`[storage]`: where the journal is kept."""
+
+    url: Annotated[str, Meta(max_length=4096)] = ""
+    """`kafka://HOST:PORT,…/NAME?OPTION=VALUE`: the journal is a topic of Apache Kafka, and the data directory a cache
+    of it. Empty: the journal is in the data directory."""
+    takeover_seconds: Annotated[float, Meta(ge=1.5, le=3600, extra=DURATION)] = 3
+    """Time without a sign of the journal's owner after which a standby takes over."""
+
+
 class ListenSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """`[listen]`: the address of each door, or `off`. Doors with the same address share a port."""
 
@@ -415,6 +425,7 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     log_format: LogFormat = "auto"
     """Format of log lines. `auto`: text on a terminal, JSON elsewhere."""
     log: LogSection = LogSection()
+    storage: StorageSection = StorageSection()
     listen: ListenSection = ListenSection()
     tls: TlsSection = TlsSection()
     limits: LimitsSection = LimitsSection()

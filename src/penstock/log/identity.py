@@ -54,6 +54,18 @@ def _make(files: Files, now: int) -> None:
     files.sync_directory("")
 
 
+def read(files: Files) -> str:
+    """The directory's id; empty if there is none."""
+    if PATH not in _names(files, ""):
+        return ""
+    with contextlib.closing(files.open(PATH, writable=False)) as file:
+        content = file.read(0, file.size())
+    try:
+        return msgspec.json.decode(content, type=Identity).id
+    except msgspec.MsgspecError:
+        return ""
+
+
 def traces(files: Files) -> list[str]:
     """Traces of a journal: files and directories that are made only where one is or was."""
     found = [PATH] if PATH in _names(files, "") else []

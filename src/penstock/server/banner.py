@@ -29,7 +29,7 @@ def banner(server: Server) -> str:
     tls = "off" if not settings.tls.cert else "required" if settings.tls.required else "on, beside plain text"
     facts = (
         ("data", server.data_dir),
-        ("durability", _DURABILITY[settings.log.durability]),
+        ("durability", _durability(settings)),
         ("tables", _tables(settings, server.data_dir)),
         ("security", _security(settings, server.broker)),
         ("audit", _audit(settings)),
@@ -47,6 +47,12 @@ def banner(server: Server) -> str:
             f"  Process {os.getpid()} is ready. Stop it with Ctrl-C or SIGTERM; a second signal does not wait.",
         ]
     )
+
+
+def _durability(settings: Settings) -> str:
+    if settings.storage.url:
+        return f"replicated (acknowledged means on Kafka: {settings.storage.url.partition('?')[0]})"
+    return _DURABILITY[settings.log.durability]
 
 
 def _doors(server: Server) -> dict[str, str]:

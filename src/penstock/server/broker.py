@@ -7,22 +7,18 @@ from concurrent.futures import ThreadPoolExecutor
 
 from penstock.broker.broker import Broker
 from penstock.broker.publications.staging import Staging
-from penstock.broker.runtime.clock import wall_clock
 from penstock.broker.runtime.executor import ThreadExecutor
 from penstock.config import broker as config
 from penstock.config.settings import Settings
-from penstock.log.committer import ThreadCommitter
-from penstock.log.file_engine import FileEngine
 from penstock.log.files import OsFiles
+from penstock.server.storage import Standby, open_engine
 
 
-def open_broker(
-    settings: Settings, data_dir: str, loop: asyncio.AbstractEventLoop, threads: ThreadPoolExecutor
+async def open_broker(
+    settings: Settings, data_dir: str, loop: asyncio.AbstractEventLoop, threads: ThreadPoolExecutor, standby: Standby
 ) -> Broker:
-    """Raises ConfigError, LogError, StateUnreadable or OSError."""
-    engine = FileEngine(
-        OsFiles(data_dir), config.log_settings(settings), committer=ThreadCommitter(loop), clock=wall_clock
-    )
+    """Raises ConfigError, LogError, StateUnreadable, StartFailed or OSError."""
+    engine = await open_engine(settings, data_dir, loop, threads, standby)
     try:
         return Broker(
             engine,

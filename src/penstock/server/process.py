@@ -13,8 +13,10 @@ from collections.abc import Callable
 
 from penstock.config.settings import Config
 from penstock.server.banner import banner
+from penstock.server.errors import StandbyStopped
 from penstock.server.server import Server
 from penstock.server.service_manager import notify
+from penstock.server.storage import Standby
 from penstock.workers.import_guard import without_pandas
 
 logger = logging.getLogger(__name__)
@@ -45,12 +47,38 @@ async def serve(config: Config, announce: Callable[[str], None]) -> None:
     stopped = asyncio.Event()
     _stop_on_signals(stopped, announce)
     raise_file_limit(config.settings.limits.connections)
-    server = Server(config)
-    await server.start()
+    while not stopped.is_set():
+        await _serve_once(config, announce, stopped)
+
+
+async def _serve_once(config: Config, announce: Callable[[str], None], stopped: asyncio.Event) -> None:
+    """Until the broker is stopped, or another has taken the journal over: then it is opened anew, as a standby."""
+    wake, lost = asyncio.Event(), []
+
+    def on_standby(text: str) -> None:
+        announce(text)
+        notify("READY=1")
+
+    def on_lost(reason: str) -> None:
+        lost.append(reason)
+        wake.set()
+
+    server = Server(config, Standby(stopped.is_set, on_standby, on_lost))
+    try:
+        await server.start()
+    except StandbyStopped:
+        announce("stopped cleanly")
+        return
     announce(banner(server))
     notify("READY=1")
-    await stopped.wait()
-    notify("STOPPING=1")
+    waits = [asyncio.ensure_future(event.wait()) for event in (stopped, wake)]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for each in waits:
+        each.cancel()
+    if stopped.is_set():
+        notify("STOPPING=1")
+    for reason in lost:
+        announce(f"stepping down: {reason}")
     began = time.monotonic()
     await server.stop()
     announce(f"stopped cleanly after {time.monotonic() - began:.1f} s")

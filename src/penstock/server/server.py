@@ -29,11 +29,12 @@ from penstock.log.lock import DirectoryLock
 from penstock.server.broker import open_broker
 from penstock.server.doors import BUILT, FELIX, FLIGHT, quic_door, stream_doors
 from penstock.server.environment import config_values, connection_views, door_views
-from penstock.server.errors import StartFailed
+from penstock.server.errors import StandbyStopped, StartFailed
 from penstock.server.exposure import exposed_secrets, refuse_exposed_doors
 from penstock.server.figures import ProcessFigures
 from penstock.server.maintenance import maintain
 from penstock.server.pipelines import pipeline_views
+from penstock.server.storage import Standby
 from penstock.server.telemetry import Telemetry
 from penstock.server.watchdog import Watchdog
 from penstock.server.workers import Workers
@@ -57,8 +58,9 @@ READ_THREADS = 4
 class Server:
     """One running broker. `start`, then `stop`; what was opened before a failed start is closed again."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, standby: Standby | None = None) -> None:
         self.config = config
+        self._standby = standby or Standby()
         self.settings = config.settings
         self.data_dir = data_directory(config.settings)
         self.plan = bind_plan(config.settings, BUILT)
@@ -92,6 +94,9 @@ class Server:
         try:
             refuse_exposed_doors(self.settings.security, self.plan)
             await self._open()
+        except StandbyStopped:
+            await self.stop()
+            raise
         except (ConfigError, LogError, StateUnreadable, PortUnavailable, TlsUnusable, StartFailed) as error:
             await self.stop()
             raise StartFailed(str(error)) from error
@@ -118,7 +123,7 @@ class Server:
         for warning in exposed_secrets(settings, self.data_dir):
             logger.warning("%s", warning)
         self._threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="penstock-read")
-        broker = self.broker = open_broker(settings, self.data_dir, loop, self._threads)
+        broker = self.broker = await open_broker(settings, self.data_dir, loop, self._threads, self._standby)
         if settings.telemetry.otlp_endpoint:
             self._telemetry = Telemetry(settings.telemetry)
             self._telemetry.trace(broker)

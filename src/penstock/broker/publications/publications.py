@@ -22,7 +22,7 @@ from penstock.broker.state.events import PublicationDropped
 from penstock.broker.state.state import Topic
 from penstock.broker.tenancy.fair_share import check_room as check_share
 from penstock.log.engine import CommitGroup
-from penstock.log.errors import CommitFailed, LogError, LogFull
+from penstock.log.errors import CommitFailed, LogError, LogFull, LogUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -200,7 +200,7 @@ class Publications:
         later, or everything."""
         known = self._context.state_log.state.publications.get(run.key)
         begun = known is not None and known.running is not None and known.running.batch == run.batch
-        if isinstance(error, CommitFailed) or (isinstance(error, LogFull) and not begun):
+        if isinstance(error, CommitFailed) or (isinstance(error, LogFull | LogUnavailable) and not begun):
             return error
         return CommitFailed(f"outcome unknown: the publication has begun, and is to be finished later: {error}")
 

@@ -46,6 +46,7 @@ TABLE: Final[dict[type[Exception], Row]] = {
     log.LogClosed: Row(500, "broker shutting down", _STOPPED),
     log.CommitFailed: Row(500, OUTCOME_UNKNOWN, _FAILED),
     log.LogReadOnly: Row(500, "the log takes no writes", _STOPPED),
+    log.LogUnavailable: Row(500, "the log is not available now", _FAILED),
     log.LogFull: Row(500, "no space left", _FAILED),
     log.LogDamaged: Row(500, "stored data is damaged", _FAILED),
     log.TableUnreadable: Row(500, "the table that has these messages cannot be read now", _FAILED),

@@ -74,6 +74,7 @@ TABLE: Final[dict[type[Exception], Text]] = {
     log.LogClosed: "the broker is shutting down",
     log.CommitFailed: OUTCOME_UNKNOWN,
     log.LogReadOnly: "the log takes no writes",
+    log.LogUnavailable: "the log is not available now",
     log.LogFull: "no space left",
     log.LogDamaged: "stored data is damaged",
     log.TableUnreadable: "the table that has these events cannot be read now",

@@ -88,6 +88,7 @@ TABLE: Final[dict[type[Exception], Text]] = {
     log.LogClosed: "server shutting down",
     log.CommitFailed: OUTCOME_UNKNOWN,
     log.LogReadOnly: "the log takes no writes",
+    log.LogUnavailable: "the log is not available now",
     log.LogFull: "no space left",
     log.LogDamaged: "stored data is damaged",
     log.TableUnreadable: "the table that has these records cannot be read now",

@@ -71,6 +71,7 @@ TABLE: Final[dict[type[Exception], Row]] = {
     log.LogClosed: Row(ErrorCode.INTERNAL_ERROR, "the server is shutting down"),
     log.CommitFailed: Row(ErrorCode.UNKNOWN, OUTCOME_UNKNOWN),
     log.LogReadOnly: Row(ErrorCode.STORAGE_ERROR, "the log takes no writes"),
+    log.LogUnavailable: Row(ErrorCode.STORAGE_ERROR, "the log is not available now"),
     log.LogFull: Row(ErrorCode.STORAGE_ERROR, "no space left"),
     log.LogDamaged: Row(ErrorCode.STORAGE_ERROR, "stored data is damaged"),
     log.TableUnreadable: Row(ErrorCode.STORAGE_ERROR, "the table that has these events cannot be read now"),

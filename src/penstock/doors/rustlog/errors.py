@@ -96,6 +96,7 @@ _INVALID: Final = "Invalid request: "
 _DAMAGED: Final = _says("Stored data is damaged")
 _FULL: Final = _says("Insufficient space: nothing was stored")
 _READ_ONLY: Final = _says("Storage error: the log takes no writes; this request stored nothing")
+_AWAY: Final = _says("The log is not available now: nothing was stored")
 _DOUBTFUL: Final = _says(f"Storage error: {OUTCOME_UNKNOWN}")
 _STOPPING: Final = _says("The broker is shutting down")
 _STORAGE: Final = _says("Storage error")
@@ -148,6 +149,10 @@ TABLE: Final[dict[tuple[type[Exception], type[Any] | None], Row]] = {
     (log.LogReadOnly, OffsetCommit): Row(503, 5, _READ_ONLY, _no_details, _before(_COMMIT, _READ_ONLY)),
     (log.LogReadOnly, CreateTopic): Row(503, 500, _READ_ONLY, _no_details, _CREATION),
     (log.LogReadOnly, None): Row(503, 500, _READ_ONLY, _no_details),
+    (log.LogUnavailable, Produce): Row(503, 500, _AWAY, _no_details, _before(_WRITE, _AWAY)),
+    (log.LogUnavailable, OffsetCommit): Row(503, 5, _AWAY, _no_details, _before(_COMMIT, _AWAY)),
+    (log.LogUnavailable, CreateTopic): Row(503, 500, _AWAY, _no_details, _CREATION),
+    (log.LogUnavailable, None): Row(503, 500, _AWAY, _no_details),
     (log.LogDamaged, Fetch): Row(503, 4, _DAMAGED, _no_details, _before(_FETCH, _DAMAGED)),
     (log.LogDamaged, None): Row(503, 500, _DAMAGED, _no_details),
     (log.TableUnreadable, Fetch): Row(503, 4, _TABLE, _no_details, _before(_FETCH, _TABLE)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +16,8 @@ from penstock.log.kafka.journal import JournalRecord, OnStored, from_headers, to
 if TYPE_CHECKING:
     from penstock.log.kafka.journal import JournalProducer, JournalReader
 
+logger = logging.getLogger(__name__)
+
 REQUEST_SECONDS: Final = 10.0
 READ_RECORDS: Final = 500  # at a time
 Options = Mapping[str, str | int | float | bool]
@@ -25,13 +28,14 @@ class KafkaJournal:
 
     def __init__(self, options: Options, topic: str, cell: int, *, message_bytes: int, delivery_seconds: float) -> None:
         """`options` are librdkafka's, with `bootstrap.servers`."""
-        self._options = {
+        self._options: dict[str, Any] = {
             **options,
             # An address that is gone is tried again soon: a start of Kafka, or of one of its nodes, takes seconds.
             "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": 1000,
             "log.connection.close": False,
             "allow.auto.create.topics": False,
+            "logger": logger,
         }
         self._topic = topic
         self._cell = cell

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
+from penstock.log import identity
 from penstock.log.engine import Durability
 from penstock.log.file_engine import FileEngine
 from penstock.log.files import Files
@@ -40,6 +41,8 @@ class CellOpening:
         cached = replace(settings, durability=Durability.WRITTEN)
         self.engine = FileEngine(files, cached, committer=self._committer, clock=clock)
         self.cell = Cell(journal, self.engine, view)
+        self.identity = identity.read(files)
+        """By which the owner's claim names the data directory."""
 
     def own(self, value: bytes) -> bool:
         """Claim the journal, and read it to its end: True if it is ours now. `value` tells others who the owner is."""

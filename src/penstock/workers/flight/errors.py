@@ -31,6 +31,8 @@ UNAVAILABLE: Final = frozenset(
         "LogClosed",
         "LogFull",
         "LogReadOnly",
+        "LogUnavailable",
+        "NotOwner",
         "NotWritten",
         "ShuttingDown",
         "TableUnreadable",

@@ -1,0 +1,142 @@
+"""The engine under the broker: on local files, or as the cache of a journal on Kafka.
+
+With a journal on Kafka, a broker that finds another alive waits: it follows the journal, and claims it when the owner
+has given no sign for `storage.takeover_seconds`. Only then is the engine there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from penstock.broker.runtime.clock import wall_clock
+from penstock.config import broker as config
+from penstock.config.settings import Settings
+from penstock.log.committer import ThreadCommitter
+from penstock.log.engine import Engine
+from penstock.log.errors import LogUnavailable
+from penstock.log.file_engine import FileEngine
+from penstock.log.files import OsFiles
+from penstock.log.kafka.cell import Cell
+from penstock.log.kafka.checkpoint import refuse_cache
+from penstock.server.errors import StandbyStopped, StartFailed
+
+logger = logging.getLogger(__name__)
+
+FOLLOW_SECONDS = 0.2
+PROBE_SECONDS = 1.0
+
+
+class Standby(msgspec.Struct):
+    """How the server hears of ownership. The callbacks run on the loop."""
+
+    stopped: Callable[[], bool] = lambda: False  # asked on another thread
+    on_standby: Callable[[str], None] = lambda _: None
+    on_lost: Callable[[str], None] = lambda _: None
+
+
+async def open_engine(
+    settings: Settings, data_dir: str, loop: asyncio.AbstractEventLoop, threads: ThreadPoolExecutor, standby: Standby
+) -> Engine:
+    """Raises LogError, StartFailed or OSError."""
+    files = OsFiles(data_dir)
+    if not settings.storage.url:
+        refuse_cache(files)
+        return FileEngine(files, config.log_settings(settings), committer=ThreadCommitter(loop), clock=wall_clock)
+    if not settings.tables.url:
+        raise StartFailed(
+            "with a journal on Kafka, tables must be where every broker of it reaches them: set tables.url to an "
+            "object store or a shared directory"
+        )
+    return await loop.run_in_executor(threads, _Opening(settings, data_dir, loop, standby).run)
+
+
+class _Opening:
+    """Blocks, on a thread of its own."""
+
+    def __init__(self, settings: Settings, data_dir: str, loop: asyncio.AbstractEventLoop, standby: Standby) -> None:
+        self._settings = settings
+        self._data_dir = data_dir
+        self._loop = loop
+        self._standby = standby
+
+    def run(self) -> Engine:
+        try:
+            from penstock.log.kafka.client import KafkaJournal
+            from penstock.log.kafka.topics import ensure_topic
+        except ImportError:
+            raise StartFailed("a journal on Kafka needs confluent-kafka: pip install 'penstock[kafka]'") from None
+        from penstock.log.kafka.opening import CellOpening
+        from penstock.log.kafka.url import parse
+
+        address, log = parse(self._settings.storage.url), config.log_settings(self._settings)
+        message_bytes = log.entry_bytes + log.entry_bytes // 4 + (1 << 20)
+        source = ensure_topic(address, message_bytes)
+        journal = KafkaJournal(
+            address.client_options(),
+            address.topic,
+            source.cell,
+            message_bytes=message_bytes,
+            delivery_seconds=address.delivery_seconds,
+        )
+        opening = CellOpening(
+            *(journal, source, OsFiles(self._data_dir), log, self._loop, wall_clock), on_lost=self._standby.on_lost
+        )
+        try:
+            journal.prepare()
+            opening.cell.catch_up()
+            me = _Owner(opening.identity, socket.gethostname(), os.getpid())
+            if _owner(opening.cell.owner).directory != me.directory and opening.cell.view.term.number:
+                self._follow(opening.cell)
+            while not opening.own(msgspec.json.encode(me)):
+                self._follow(opening.cell)  # another was quicker
+        except BaseException:
+            opening.engine.close()
+            raise
+        return opening.engine
+
+    def _follow(self, cell: Cell) -> None:
+        """Until the owner gives no sign any more. As long as Kafka itself gives none, nothing can be said of it."""
+        began = probed = cell.heard = time.monotonic()
+        told = False
+        while time.monotonic() - cell.heard < self._settings.storage.takeover_seconds:
+            if self._standby.stopped():
+                raise StandbyStopped("stopped while waiting for the journal's owner to go")
+            try:
+                cell.follow(FOLLOW_SECONDS)
+                if time.monotonic() - probed > PROBE_SECONDS:
+                    probed = time.monotonic()
+                    cell.journal.bounds()
+            except LogUnavailable as error:
+                logger.warning("the journal on Kafka cannot be followed: %s", error)
+                cell.heard = time.monotonic()
+                time.sleep(FOLLOW_SECONDS)
+            if not told and cell.heard > began:
+                told = True
+                text = f"standby: the journal belongs to {_owner(cell.owner)}; this broker follows it, and takes over"
+                self._loop.call_soon_threadsafe(self._standby.on_standby, text)
+
+
+class _Owner(msgspec.Struct, frozen=True):
+    """The value of a claim, in JSON: for people, and by which a broker knows its own."""
+
+    directory: str = ""
+    host: str = ""
+    process: int = 0
+
+    def __str__(self) -> str:
+        return f"process {self.process} on {self.host}" if self.host else "another broker"
+
+
+def _owner(value: bytes) -> _Owner:
+    try:
+        return msgspec.json.decode(value, type=_Owner)
+    except msgspec.MsgspecError:
+        return _Owner()

@@ -1,0 +1,143 @@
+"""Brokers on one journal: `penstock serve --storage`, as an operator starts them, and a writer that knows what it was
+told of each record."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from tests.kafka.kraft import Cluster
+from tests.launcher import BrokerProcess
+from tests.ports import steady_port
+
+from penstock.clients import rustlog
+
+TOPIC = "orders"
+_names = itertools.count(1)
+
+
+def new_url(cluster: Cluster, **options: str) -> str:
+    query = "&".join(f"{name}={value}" for name, value in options.items())
+    return f"kafka://{cluster.servers}/test-{next(_names)}?{query}"
+
+
+class Broker:
+    """One of several with the same journal. Its lines are read as they come."""
+
+    def __init__(self, directory: Path, name: str, url: str) -> None:
+        self.port, self.http_port = steady_port(), steady_port()
+        self._arguments = (
+            *(directory / name, "--storage", url),
+            *("--listen", f"rustlog=127.0.0.1:{self.port}", "--listen", f"http=127.0.0.1:{self.http_port}"),
+            *("--listen", "blipmq=off", "--listen", "kimberlite=off", "--listen", "flymq=off"),
+        )
+        self._tables = str(directory / "tables")
+        self.lines: list[str] = []
+        self._changed = threading.Condition()
+        self.broker: BrokerProcess | None = None
+
+    def start(self) -> Broker:
+        self.lines.clear()
+        self.broker = BrokerProcess(*self._arguments, PENSTOCK_TABLES__URL=self._tables)
+        for stream in (self.broker.process.stdout, self.broker.process.stderr):
+            assert stream is not None
+            threading.Thread(target=self._collect, args=(stream,), daemon=True).start()
+        return self
+
+    def _collect(self, stream: IO[str]) -> None:
+        with stream:
+            for line in stream:
+                with self._changed:
+                    self.lines.append(line)
+                    self._changed.notify_all()
+
+    def says(self, text: str, seconds: float = 60) -> None:
+        with self._changed:
+            found = self._changed.wait_for(lambda: any(text in line for line in self.lines), seconds)
+        assert found, f"no {text!r} in:\n{''.join(self.lines)}"
+
+    def ready(self) -> Broker:
+        self.says("is ready")
+        return self
+
+    def kill(self) -> None:
+        if self.broker is not None:
+            self.broker.process.kill()
+            self.broker.process.wait()
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self.broker is not None
+        self.broker.signal(number)
+
+    def values(self) -> list[str]:
+        with rustlog.Client("127.0.0.1", self.port) as client:
+            found: list[str] = []
+            while records := client.fetch(TOPIC, 0, len(found), max_bytes=1 << 24).records:
+                found += [record.payload.decode() for record in records]
+            return found
+
+    def write(self, *values: str) -> None:
+        with rustlog.Client("127.0.0.1", self.port) as client:
+            with suppress(rustlog.ClientError):  # it is there already
+                client.create_topic(TOPIC, 1)
+            for value in values:
+                client.produce(TOPIC, 0, [value.encode()])
+
+
+class Writer:
+    """Writes to whichever broker takes it, without end, and remembers what was acknowledged and what is not known."""
+
+    def __init__(self, *brokers: Broker) -> None:
+        self._ports = [broker.port for broker in brokers]
+        self.acknowledged: list[str] = []
+        self.doubtful: set[str] = set()
+        self.longest_gap = 0.0
+        self._stop = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Writer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop = True
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+    def more(self, count: int, seconds: float = 60) -> None:
+        """Wait until so many more are acknowledged."""
+        wanted = len(self.acknowledged) + count
+        give_up = time.monotonic() + seconds
+        while len(self.acknowledged) < wanted:
+            assert time.monotonic() < give_up, f"{len(self.acknowledged)} of {wanted} were acknowledged"
+            time.sleep(0.01)
+
+    def _run(self) -> None:
+        last = time.monotonic()
+        numbers = itertools.count()
+        for port in itertools.cycle(self._ports):
+            if self._stop:
+                return
+            with suppress(rustlog.RustLogError), rustlog.Client("127.0.0.1", port, timeout=5, retry=None) as client:
+                while not self._stop:
+                    value = str(next(numbers))
+                    try:
+                        client.produce(TOPIC, 0, [value.encode()])
+                    except rustlog.OutcomeUnknown:
+                        self.doubtful.add(value)
+                        raise
+                    now = time.monotonic()
+                    self.longest_gap, last = max(self.longest_gap, now - last), now
+                    self.acknowledged.append(value)
+            time.sleep(0.02)
+
+    def check(self, found: list[str]) -> None:
+        """Everything acknowledged is there once and in order, and nothing that was refused."""
+        known = [value for value in found if value not in self.doubtful]
+        assert known == self.acknowledged
+        assert len(set(found)) == len(found)

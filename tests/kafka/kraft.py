@@ -1,0 +1,121 @@
+"""A real Kafka cluster in KRaft mode, of one or more nodes on this machine, from the jars that `make test-kafka` gets.
+
+Nodes can be killed, stopped for a while and started again; what they stored stays.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from tests.ports import steady_port
+
+JARS = os.environ.get("PENSTOCK_TEST_KAFKA_JARS", "")
+CLUSTER_ID = "cGVuc3RvY2stdGVzdHMtMQ"  # Kafka's form: 16 bytes in base64
+START_SECONDS = 90
+
+_PROPERTIES = """
+process.roles=broker,controller
+node.id={node}
+controller.quorum.voters={voters}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs={logs}
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+num.network.threads=2
+num.io.threads=2
+broker.session.timeout.ms=3000
+broker.heartbeat.interval.ms=500
+replica.lag.time.max.ms=3000
+"""
+
+
+class Node:
+    def __init__(self, directory: Path, number: int, port: int, controller: int, voters: str) -> None:
+        self.directory, self.number, self.port = directory, number, port
+        directory.mkdir(parents=True)
+        self._properties = directory / "server.properties"
+        self._properties.write_text(
+            _PROPERTIES.format(node=number, voters=voters, port=port, controller=controller, logs=directory / "logs")
+        )
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def format(self) -> subprocess.Popen[bytes]:
+        command = ("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._properties))
+        return self._java("64m", *command)
+
+    def start(self) -> None:
+        self._process = self._java("256m", "kafka.Kafka", str(self._properties))
+
+    def _java(self, heap: str, *command: str) -> subprocess.Popen[bytes]:
+        with (self.directory / "output.txt").open("ab") as output:
+            return subprocess.Popen(
+                ["java", f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{JARS}/*", *command],
+                stdout=output,
+                stderr=output,
+                cwd=self.directory,
+            )
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    @property
+    def listening(self) -> bool:
+        with socket.socket() as probe:
+            probe.settimeout(1)
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+
+class Cluster:
+    def __init__(self, directory: Path, nodes: int) -> None:
+        ports = [(steady_port(), steady_port()) for _ in range(nodes)]
+        voters = ",".join(f"{n}@127.0.0.1:{controller}" for n, (_, controller) in enumerate(ports, 1))
+        self.nodes = [
+            Node(directory / f"node-{n}", n, port, controller, voters) for n, (port, controller) in enumerate(ports, 1)
+        ]
+        self.servers = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+
+    def __enter__(self) -> Cluster:
+        for formatting in [node.format() for node in self.nodes]:
+            assert formatting.wait(START_SECONDS) == 0, self._output()
+        for node in self.nodes:
+            node.start()
+        self.wait()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for node in self.nodes:
+            node.kill()
+
+    def wait(self) -> None:
+        """Until all nodes are members."""
+        give_up = time.monotonic() + START_SECONDS
+        admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        while True:
+            try:
+                if len(admin.list_topics(timeout=2).brokers) == len(self.nodes):
+                    return
+            except KafkaException:
+                pass
+            assert time.monotonic() < give_up, self._output()
+            time.sleep(0.2)
+
+    def _output(self) -> str:
+        return "\n".join((node.directory / "output.txt").read_text()[-3000:] for node in self.nodes)
