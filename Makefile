@@ -40,7 +40,7 @@ echo "  elsewhere:       make PYTHON=/path/to/python3.11 up" >&2; \
 exit 1
 endef
 
-.PHONY: help up setup check test lint types pytest unit bench bursts bench-spark crash fuzz fuzz-rounds canaries matrix reference pictures screenshots docs soak compiled test-compiled wheel lock clean
+.PHONY: help up setup check test lint types pytest unit bench bursts bench-spark crash fuzz fuzz-rounds canaries matrix test-kafka reference pictures screenshots docs soak compiled test-compiled wheel lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -117,6 +117,16 @@ canaries: $(VENV)/.ready-to-test ## plant bugs, one at a time, and name the test
 
 matrix: $(VENV)/.ready-to-test build/spark-classes.jsa ## every way into the log against every way out of it; writes the table of docs/conformance.md
 	$(BIN)/python -m tests.matrix $(MATRIX)
+
+# Kafka itself comes from Maven, and needs Java; `make test` leaves these tests out.
+build/kafka/.ready: tests/kafka/pom.xml | build
+	@command -v mvn >/dev/null || { echo "Kafka's jars come by Maven, and there is no mvn on PATH." >&2; exit 1; }
+	@sh scripts/java.sh
+	mvn --quiet --batch-mode --file tests/kafka/pom.xml dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/build/kafka
+	@touch $@
+
+test-kafka: $(VENV)/.ready-to-test build/kafka/.ready ## brokers on a journal on Kafka: three real nodes, killed and stopped; needs mvn, takes two minutes
+	PENSTOCK_TEST_KAFKA_JARS=$(CURDIR)/build/kafka $(BIN)/pytest tests/kafka
 
 reference: $(VENV)/.ready-to-test ## write docs/reference/ anew: commands, configuration keys, metrics and errors, from the code
 	$(BIN)/python -m scripts.reference

@@ -27,7 +27,7 @@ class LogFull(LogError):
 
 
 class LogUnavailable(LogError):
-    """What keeps the log, such as a Kafka cluster, does not answer. Nothing was appended; the same append may succeed
+    """The store behind the log, a Kafka cluster, does not answer. Nothing was appended; the same append may succeed
     once it answers again."""
 
 

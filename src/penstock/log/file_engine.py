@@ -439,7 +439,7 @@ class FileEngine:
         self._give_up(lambda group: CommitFailed(f"outcome unknown: {cause}") if group in unknown else cause)
 
     def resume(self) -> None:
-        """What kept the log from taking appends is over."""
+        """Take appends again."""
         if isinstance(self._failure, LogUnavailable):
             self._failure = None
 

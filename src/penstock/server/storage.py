@@ -35,7 +35,7 @@ PROBE_SECONDS = 1.0
 
 
 class Standby(msgspec.Struct):
-    """How the server hears of ownership. The callbacks run on the loop."""
+    """Callbacks about ownership. They run on the loop, but for `stopped`."""
 
     stopped: Callable[[], bool] = lambda: False  # asked on another thread
     on_standby: Callable[[str], None] = lambda _: None
@@ -120,7 +120,10 @@ class _Opening:
                 time.sleep(FOLLOW_SECONDS)
             if not told and cell.heard > began:
                 told = True
-                text = f"standby: the journal belongs to {_owner(cell.owner)}; this broker follows it, and takes over"
+                text = (
+                    f"standby: the journal belongs to {_owner(cell.owner)}. This broker follows it, takes no "
+                    "connections, and takes over when the owner is gone"
+                )
                 self._loop.call_soon_threadsafe(self._standby.on_standby, text)
 
 

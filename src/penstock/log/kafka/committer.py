@@ -56,7 +56,7 @@ class Sent:
 
 @dataclass(slots=True)
 class Finding:
-    """What the journal says about the records without an answer."""
+    """The journal's word about the records without an answer."""
 
     view: View
     counted: int  # last group of the term that counts
@@ -154,7 +154,7 @@ class KafkaCommitter:
                 self._tell()
 
     def _complete(self) -> None:
-        """What the other threads have left to do."""
+        """Do the rest of what other threads have begun."""
         self._told = False
         engine = self._engine
         assert engine is not None
@@ -344,8 +344,8 @@ class KafkaCommitter:
         try:
             finding.view = read_until(reader, start, journal.bounds()[1], found)
             last = max((sent.stamp.group for sent in self._sent), default=0)
-            unsettled = last > finding.counted or not self._all_answered()
-            if finding.view.term.owner in self._claims or (finding.view.term == start.term and unsettled):
+            missing = last > finding.counted or not self._all_answered()
+            if finding.view.term.owner in self._claims or (finding.view.term == start.term and missing):
                 owner = secrets.token_hex(8)
                 self._claims.add(owner)
                 finding.view, finding.producer = seek_office(journal, reader, finding.view, owner, self._claim, found)
