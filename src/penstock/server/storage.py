@@ -26,6 +26,8 @@ from penstock.log.file_engine import FileEngine
 from penstock.log.files import OsFiles
 from penstock.log.kafka.cell import Cell
 from penstock.log.kafka.checkpoint import refuse_cache
+from penstock.log.kafka.opening import CellOpening
+from penstock.log.kafka.url import parse
 from penstock.server.errors import StandbyStopped, StartFailed
 
 logger = logging.getLogger(__name__)
@@ -73,8 +75,6 @@ class _Opening:
             from penstock.log.kafka.topics import ensure_topic
         except ImportError:
             raise StartFailed("a journal on Kafka needs confluent-kafka: pip install 'penstock[kafka]'") from None
-        from penstock.log.kafka.opening import CellOpening
-        from penstock.log.kafka.url import parse
 
         address, log = parse(self._settings.storage.url), config.log_settings(self._settings)
         message_bytes = log.entry_bytes + log.entry_bytes // 4 + (1 << 20)
@@ -95,12 +95,21 @@ class _Opening:
             me = _Owner(opening.identity, socket.gethostname(), os.getpid())
             if _owner(opening.cell.owner).directory != me.directory and opening.cell.view.term.number:
                 self._follow(opening.cell)
-            while not opening.own(msgspec.json.encode(me)):
-                self._follow(opening.cell)  # another was quicker
+            while not self._claim(opening, msgspec.json.encode(me)):
+                self._follow(opening.cell)
         except BaseException:
             opening.engine.close()
             raise
         return opening.engine
+
+    @staticmethod
+    def _claim(opening: CellOpening, value: bytes) -> bool:
+        """False if another was quicker, or Kafka did not answer: what became of the claim will be read."""
+        try:
+            return opening.own(value)
+        except LogUnavailable as error:
+            logger.warning("the journal could not be claimed: %s", error)
+            return False
 
     def _follow(self, cell: Cell) -> None:
         """Until the owner gives no sign any more. As long as Kafka itself gives none, nothing can be said of it."""

@@ -262,7 +262,7 @@ def test_kafka_goes_away_and_comes_back(tmp_path: Path) -> None:
             cluster.new_topic(),
             *(0,),
             message_bytes=1 << 20,
-            delivery_seconds=1,
+            delivery_seconds=5,
         )
         log = Broker(journal, OsFiles(str(tmp_path)), committing=HASTY)
         append(log, "a", "b")
