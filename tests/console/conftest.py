@@ -1,4 +1,5 @@
-"""A browser and a broker for each module of tests: Debian's Chromium, driven by Playwright, and a real process."""
+"""A browser for each module of tests, Debian's Chromium driven by Playwright, and one broker for all of them, a real
+process. Tests write to topics of their own, and read the demo data."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ CHROMIUM = next((found for name in ("chromium", "chromium-browser") if (found :=
 MISSING = "no chromium: apt-get install chromium"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a broker with demo data and without security."""
     if CHROMIUM is None:
@@ -26,12 +27,12 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def api(broker: str) -> Api:
     return Api(broker)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module")  # not longer: while it is there, no other test of the process may run an event loop
 def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip(MISSING)

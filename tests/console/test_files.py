@@ -99,6 +99,39 @@ def test_all_files_have_a_type_that_is_served() -> None:
     assert {name for name in others if not name.endswith((".py", ".pyc"))} == set()
 
 
+PAIRS = [
+    *((text, ground) for text in ("text", "muted", "accent", "ok", "warn", "bad") for ground in ("bg", "surface")),
+    *((text, "sunken") for text in ("text", "muted", "string", "number", "keyword", "name")),
+    *(("ok", "ok-soft"), ("warn", "warn-soft"), ("bad", "bad-soft"), ("text", "warn-soft"), ("text", "bad-soft")),
+    *(("accent-strong", "accent-soft"), ("on-accent", "accent"), ("surface", "bad"), ("surface", "ok")),
+]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_texts_have_the_contrast_of_aa(theme: str) -> None:
+    style = (HERE / "style.css").read_text()
+    block = style.split("}")[0 if theme == "light" else 1]
+    colors = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block))
+    low = {
+        f"{text} on {ground}": found
+        for text, ground in PAIRS
+        if (found := contrast(colors[text], colors[ground])) < 4.5
+    }
+    assert low == {}
+
+
+def contrast(one: str, other: str) -> float:
+    """As WCAG 2 defines it."""
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def luminance(color: str) -> float:
+    parts = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
 def _resolved(path: Path) -> list[str]:
     parts: list[str] = []
     for part in path.parts[1:]:

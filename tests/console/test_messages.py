@@ -7,7 +7,7 @@ import json
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 from tests.console.demo import Api, append, encoded
 
 HOSTILE = '<img src=x onerror="window.harm=1"><script>window.harm=1</script>'
@@ -63,8 +63,9 @@ def test_a_message_is_searched_and_shown_as_text_and_hex(page: Page) -> None:
 
 
 def test_numbers_keep_all_their_digits(page: Page, api: Api) -> None:
-    append(api, "payments", [{"value_text": '{"id": 12345678901234567890, "ratio": 1.10}'}])
-    page.goto("/#/topics/payments/messages?open=0:100")
+    api("POST", "/topics", {"name": "numbers"})
+    append(api, "numbers", [{"value_text": '{"id": 12345678901234567890, "ratio": 1.10}'}])
+    page.goto("/#/topics/numbers/messages?open=0:0")
     expect(page.locator(".tree")).to_contain_text("12345678901234567890")
 
 
@@ -136,3 +137,49 @@ def test_avro_is_decoded_by_the_schema_of_the_topic(page: Page, api: Api) -> Non
     expect(page.locator(".detail")).to_contain_text("Decoded by version 1 of the topic's schema (avro)")
     expect(page.locator(".tree")).to_contain_text('"Oslo"')
     expect(page.locator(".tree")).to_contain_text("-5")
+
+
+def test_time_travel_and_a_condition_of_sql(page: Page, api: Api) -> None:
+    page.goto("/#/topics/payments/messages?from=offset&offset=40")
+    expect(page.locator(".vrow").first).to_contain_text("0:40")
+    expect(page.locator(".progress")).to_contain_text("60 messages shown")
+    record = api("GET", "/topics/payments/records?offset=70&limit=1")["records"][0]
+    page.goto(f"/#/topics/payments/messages?from=position&position={record['position']}")
+    expect(page.locator(".vrow").first).to_contain_text("0:70")
+    page.get_by_label("Begin").select_option("oldest")
+    expect(page.locator(".vrow").first).to_contain_text("0:0")
+    page.get_by_role("button", name="Filters").click()
+    page.get_by_label("SQL condition").fill("status = 'failed' AND amount > 100")
+    page.get_by_role("button", name="Search").click()
+    expect(page.locator(".progress")).to_contain_text("found in 100 looked at")
+    expected = api("GET", "/topics/payments/records?limit=1000&where=status%3D%27failed%27%20AND%20amount%3E100")[
+        "records"
+    ]
+    assert rows(page) == len(expected)
+    page.get_by_label("SQL condition").fill("status = = 1")
+    page.get_by_role("button", name="Search").click()
+    expect(page.locator(".progress .problem")).not_to_be_empty()
+
+
+def test_a_filter_is_saved_and_forgotten(page: Page) -> None:
+    page.goto("/#/topics/payments/messages?path=%24.status%3Dfailed")
+    page.get_by_role("button", name="Save this filter…").click()
+    page.get_by_role("dialog").get_by_label("Name").fill("failures")
+    page.get_by_role("button", name="Save", exact=True).click()
+    page.goto("/#/topics/payments/messages?more=1")
+    page.get_by_role("link", name="failures").click()
+    expect(page.get_by_label("JSON path")).to_have_value("$.status=failed")
+    page.get_by_role("button", name="Forget the filter failures").click()
+    expect(page.get_by_role("link", name="failures")).to_have_count(0)
+
+
+def test_two_windows_follow_one_topic(page: Page, context: BrowserContext, api: Api) -> None:
+    api("POST", "/topics", {"name": "shared"})
+    other = context.new_page()
+    for each in (page, other):
+        each.goto("/#/topics/shared/messages?live=1")
+        expect(each.locator(".progress")).to_contain_text("live")
+    page.wait_for_timeout(300)
+    append(api, "shared", [{"value_text": "hello"}])
+    for each in (page, other):
+        expect(each.locator(".vrow")).to_contain_text("hello")

@@ -29,6 +29,7 @@ export function messages(view) {
   let flusher = 0;
 
   const list = new VirtualList({ label: `Messages of ${topic}`, height: matchMedia("(max-width: 860px)").matches ? 58 : 34, columns: 5, draw: cells, open });
+  list.element.addEventListener("keydown", (event) => event.key === "Escape" && closeDetail());
   const progress = h("div.progress", { role: "status" });
   const listBox = h("div.list-box", h("div.vhead", { "aria-hidden": "true" }, ["Time", "Offset", "Key", "Value"].map((each) => h("span", each)), h("span.end", "Size")), list.element);
   const split = h("div.split", listBox);
@@ -179,6 +180,8 @@ export function messages(view) {
     const element = h("form.search-bar", { onsubmit: (event) => (event.preventDefault(), submit()) });
     const inputs = {};
     const input = (name, label, props = {}) => (inputs[name] = h("input", { "aria-label": label, placeholder: label, value: state.get(name) ?? "", ...props }));
+    /** One that a label beside it names. */
+    const labelled = (name, example, props = {}) => (inputs[name] = h("input", { placeholder: example, value: state.get(name) ?? "", ...props }));
     const draw = () => {
       const from = state.get("from") || "newest";
       const advanced = state.get("more") === "1" || ["key", "value", "path", "where", "partition", "header"].some((name) => state.get(name));
@@ -204,12 +207,12 @@ export function messages(view) {
         advanced &&
           h(
             "div.more",
-            field("Key has", input("key", "text")),
-            field("Value has", input("value", "text")),
+            field("Key has", labelled("key", "text")),
+            field("Value has", labelled("value", "text")),
             field("Header", (inputs.header = h("input", { placeholder: "name or name=text, …", value: state.all("header").join(", ") })), "several: with commas"),
-            field("JSON path", input("path", "$.order.status=failed")),
-            field("SQL condition", input("where", "status = 'failed' AND amount > 100")),
-            field("Partition", input("partition", "all", { type: "number", min: 0 })),
+            field("JSON path", labelled("path", "$.order.status=failed")),
+            field("SQL condition", labelled("where", "status = 'failed' AND amount > 100")),
+            field("Partition", labelled("partition", "all", { type: "number", min: 0 })),
           ),
         (mine.length > 0 || advanced) && h("div.line", h("span.muted", "Saved:"), mine.map((each) => h("span.chips", h("a.button.small", { href: `#/topics/${encodeURIComponent(topic)}/messages?${each.query}` }, each.name), iconButton("close", `Forget the filter ${each.name}`, () => (removeFilter(each.name, topic), draw())))), button("Save this filter…", save, { kind: "small quiet", icon: "star" })),
       );
