@@ -38,8 +38,8 @@ CANARIES: Final = (
         "access check skipped",
         "FlyMQ's PURGE_DLQ deletes dead letters for who may only read them",
         "broker/queues/dead_letters.py",
-        "self._access.require(identity, Permission.DELETE, scope, topic + SUFFIX)",
-        "self._access.require(identity, Permission.READ, scope, topic + SUFFIX)",
+        "self._access.require(identity, Permission.DELETE, scope, topic + SUFFIX)\n            group =",
+        "self._access.require(identity, Permission.READ, scope, topic + SUFFIX)\n            group =",
         (
             "tests/doors/flymq/test_security.py::test_who_lacks_what_it_needs_is_denied_and_nothing_happens",
             "tests/broker/queues/test_dead_letters.py::test_the_rights_to_the_dead_letters_and_to_the_topic_decide",
