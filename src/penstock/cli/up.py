@@ -81,7 +81,7 @@ class Stack:
         self._signals = 0
         self._addresses: dict[str, str] = {}
         self._pid = 0  # of the broker
-        self._tables_shown = False
+        self._tables_shown = self._tables_late = False
         self._why_not = ""  # there is no pipeline
         self._again: dict[str, float] = {}  # part → when to start it again
         self._began: dict[str, float] = {}
@@ -259,11 +259,10 @@ class Stack:
         assert self._project is not None and self._driver is not None
         if all(_is_table(self._project.table(name)) for name in TABLES):
             typer.echo(self._tables_block(self._project))
-        elif time.monotonic() - self._began["pipeline"] > SPARK_SECONDS:
+            self._tables_shown = True
+        elif not self._tables_late and time.monotonic() - self._began["pipeline"] > SPARK_SECONDS:
             typer.echo(f"the pipeline has no tables after {SPARK_SECONDS:g} s (log: {self._driver.log})", err=True)
-        else:
-            return
-        self._tables_shown = True
+            self._tables_late = True
 
     def _pass_on(self, process: subprocess.Popen[bytes], prefix: str = "") -> None:
         assert process.stdout is not None
