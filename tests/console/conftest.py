@@ -8,12 +8,15 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from tests.console.demo import Api, fill
 from tests.launcher import BrokerProcess
 
 CHROMIUM = next((found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), None)
 MISSING = "no chromium: apt-get install chromium"
+PATIENCE = 40_000  # ms for what takes a moment, on a machine that others use too
+
+expect.set_options(timeout=PATIENCE)
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +49,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def context(browser: Browser, broker: str) -> Iterator[BrowserContext]:
     context = browser.new_context(base_url=broker, viewport={"width": 1440, "height": 900})
-    context.set_default_timeout(20_000)
+    context.set_default_timeout(PATIENCE)
     yield context
     context.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
+from tests.console.conftest import PATIENCE
 
 
 def test_the_overview_says_what_is_wrong_and_leads_there(page: Page) -> None:
@@ -69,6 +70,7 @@ SCREENS = ["/", "/topics", "/topics/payments", "/topics/payments/messages"]
 @pytest.mark.parametrize("width", [390, 1440])
 def test_nothing_is_wider_than_the_screen(browser: Browser, broker: str, width: int) -> None:
     context = browser.new_context(base_url=broker, viewport={"width": width, "height": 844}, color_scheme="dark")
+    context.set_default_timeout(PATIENCE)
     page = context.new_page()
     for path in SCREENS:
         page.goto(f"/#{path}")
@@ -94,7 +96,8 @@ def test_a_hidden_page_asks_nothing(page: Page) -> None:
         """() => { Object.defineProperty(document, 'hidden', {get: () => true});
         document.dispatchEvent(new Event('visibilitychange')); }"""
     )
-    page.wait_for_timeout(2500)
+    page.wait_for_load_state("networkidle")  # what was under way comes to its end
+    page.wait_for_timeout(1000)
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.wait_for_timeout(2500)

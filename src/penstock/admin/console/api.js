@@ -75,9 +75,10 @@ export async function all(path, query = {}, { most = 10000, ...options } = {}) {
   return items;
 }
 
-/** Lines of JSON as they come, in batches: `each(batch)`. Ends with the stream, or when the signal aborts. */
-export async function stream(path, query, { signal, each }) {
+/** Lines of JSON as they come, in batches: `each(batch)`. From `opened` on nothing is missed. Ends with the stream, or when the signal aborts. */
+export async function stream(path, query, { signal, each, opened }) {
   const reply = await ask("GET", path, { query, signal, accept: "application/x-ndjson" });
+  opened?.();
   const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {

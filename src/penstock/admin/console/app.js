@@ -108,7 +108,7 @@ function frame() {
   const who = h("div.who");
   const scopeBox = h("div.scope");
   const theme = iconButton("moon", "Switch between light and dark", () => toggleTheme());
-  const jump = h("form.jump", { role: "search", onsubmit: jumpTo }, h("input", { type: "search", name: "topic", list: "jump-topics", placeholder: "Go to a topic   ( g then / )", "aria-label": "Go to a topic", autocomplete: "off", onfocus: fillTopics, style: { width: "100%" } }), h("datalist", { id: "jump-topics" }));
+  const jump = h("form.jump", { role: "search", onsubmit: jumpTo }, h("input", { type: "search", name: "topic", list: "jump-topics", placeholder: "Go to a topic", title: "g, then /", "aria-label": "Go to a topic", autocomplete: "off", onfocus: fillTopics, style: { width: "100%" } }), h("datalist", { id: "jump-topics" }));
   const main = h("main", { id: "main", tabindex: "-1" });
   const element = h(
     "div.shell",

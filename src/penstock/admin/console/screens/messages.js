@@ -104,6 +104,7 @@ export function messages(view) {
     try {
       await api.stream(path, { ...conditions(), follow: "true", start: "latest" }, {
         signal: mine.aborter.signal,
+        opened: () => ((mine.open = true), drawProgress()),
         each: (batch) => {
           if (mine !== search) return;
           mine.seen += batch.length;
@@ -157,7 +158,7 @@ export function messages(view) {
     const filtered = CONDITIONS.some((name) => state.get(name)) || state.all("header").length > 0;
     const children = [];
     if (search?.live) {
-      children.push(search.running ? h("span.badge.ok", "live") : h("span.badge", "stopped"), h("span", `${plural(search.seen, "message")} since the tail began${dropped ? `, the newest ${count(KEPT)} are kept` : ""}`));
+      children.push(search.running ? (search.open ? h("span.badge.ok", "live") : h("span.badge", "connecting")) : h("span.badge", "stopped"), h("span", `${plural(search.seen, "message")} since the tail began${dropped ? `, the newest ${count(KEPT)} are kept` : ""}`));
       if (search.error) children.push(h("span.problem", search.error.message));
     } else if (search) {
       const total = search.scanned + (search.left ?? 0);
