@@ -5,6 +5,7 @@ On GitHub all of this works by itself; here it is done when the site is built, s
 
 from __future__ import annotations
 
+import base64
 import posixpath
 import re
 import sys
@@ -56,4 +57,6 @@ def _relinked(markdown: str, directory: str, here: str) -> str:
 
 
 def _diagram(block: re.Match[str]) -> str:
-    return f'<div class="diagram">\n{diagram_svg(block[1])}</div>\n'
+    """As a picture of its own: its styles are not the page's, and it is scaled as pictures are."""
+    data = base64.b64encode(diagram_svg(block[1]).encode()).decode()
+    return f'<img alt="diagram" src="data:image/svg+xml;base64,{data}">\n'
