@@ -84,7 +84,7 @@ def incr(
 ) -> None:
     """Add to the number under a key, which is 0 if there is none, and print it.
 
-    Felix's door carries it: it must be open, and takes keys and tokens and no passwords.
+    Felix's door carries it, which must be open, unless the login is a user with a password.
 
     penstock cache incr visits --by 10
     """
