@@ -219,6 +219,7 @@ OPEN_TO_THE_PROCESS = {
     "now",
     "retention_now",
     "sweep",
+    "trace",
 }  # what the server itself calls, or a door before it asks; they take no identity
 
 ARGUMENTS: dict[str, Any] = {
@@ -330,6 +331,10 @@ OF_ONE_OPERATION: dict[str, dict[str, Any]] = {
     "schemas.check_next": {"kind": SchemaKind.JSON, "definition": b"{}"},
     "schemas.set_mode": {"mode": Compatibility.NONE},
     "schemas.validate": {"message": b"{}"},
+    "schemas.decode": {"message": b"{}"},
+    "caches.keys": {"limit": 10},
+    "dead_letters.discard": {"offsets": [0]},
+    "tables.watch": {"on_progress": lambda checked, total: None, "verify": True},  # noqa: ARG005
     "dead_letters.fetch": {"maximum": 1},
     "dead_letters.replay": {"letter": 0},
     "topics.bounds": {"names": ["there"]},
@@ -375,7 +380,8 @@ def call(broker: Broker, operation: str, topic: str) -> object:
     needed = {name for name, parameter in parameters.items() if parameter.default is parameter.empty}
     arguments = {name: value for name, value in ARGUMENTS.items() if name in needed}
     arguments |= {name: topic for name in ("topic", "name") if name in needed}
-    arguments |= {"cache": CacheName(DEFAULT_SCOPE, topic), "key": "k"} if "cache" in needed else {}
+    arguments |= {"cache": CacheName(DEFAULT_SCOPE, topic)} if "cache" in needed else {}
+    arguments |= {"key": "k"} if "cache" in needed and "key" in needed else {}
     arguments |= OF_ONE_OPERATION.get(operation, {})
     return method(ALICE, **arguments)
 
