@@ -258,5 +258,8 @@ def test_the_broker_starts_without_what_only_its_workers_need() -> None:
     code = "import sys, penstock.cli.main, penstock.server.server; print(*sorted(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert "penstock.log.file_engine" in loaded
-    assert {"pyarrow", "deltalake", "numpy", "pyspark", "grpc", "duckdb", "sqlglot"}.isdisjoint(loaded)
+    assert {"pyarrow", "deltalake", "numpy", "pyspark", "grpc", "duckdb", "sqlglot", "confluent_kafka"}.isdisjoint(
+        loaded
+    )
     assert {"qh3", "cryptography"}.isdisjoint(loaded)  # for brokers whose QUIC door is off
+    assert "confluent_kafka" not in loaded  # for those whose journal is on Kafka

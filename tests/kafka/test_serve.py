@@ -99,7 +99,7 @@ def test_kafka_loses_a_node_and_then_goes_away(start: Start, cluster: Cluster) -
         with Writer(broker) as writer:
             writer.more(100)
             cluster.nodes[0].kill()
-            writer.more(100)
+            writer.more(100, 180)  # until Kafka has elected others, which takes its time on a busy machine
         cluster.nodes[1].kill()  # one of three is not enough
         with rustlog.Client("127.0.0.1", broker.port, timeout=60) as client:
             with pytest.raises(WriteDoubtful):
