@@ -21,11 +21,11 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if CHROMIUM is None:
         pytest.skip(MISSING)
     data = tmp_path_factory.mktemp("console") / "data"
-    for name, role in (("ada", "admin"), ("bob", "consumer")):
-        add_user(data, name, role)
+    add_user(data, "ada", "admin")
     with BrokerProcess(data, PENSTOCK_SECURITY__MODE="on").ready() as process:
         url = f"http://{process.address('http')}"
         api = Api(url, ("ada", "secret"))
+        api("POST", "/users", {"name": "bob", "password": "secret", "roles": ["consumer"]})
         api("POST", "/topics", {"name": "orders"})
         api("POST", "/topics/orders/records", {"records": [{"value_text": "one"}]})
         yield url

@@ -181,3 +181,13 @@ def test_two_windows_follow_one_topic(page: Page, context: BrowserContext, api: 
     append(api, "shared", [{"value_text": "hello"}])
     for each in (page, other):
         expect(each.locator(".vrow")).to_contain_text("hello")
+
+
+def test_a_search_is_cancelled_and_gone_on_with(page: Page) -> None:
+    page.route("**/records?*text=settled*", lambda _: None)  # as if the broker had very much to look through
+    page.goto("/#/topics/payments/messages?text=settled")
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.locator(".progress")).to_contain_text("0 messages found")
+    page.unroute_all()
+    page.get_by_role("button", name="Go on").click()
+    expect(page.locator(".progress")).to_contain_text("found in 100 looked at")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import Browser, Page, expect
 from tests.console.conftest import PATIENCE
@@ -13,6 +15,9 @@ def test_the_overview_says_what_is_wrong_and_leads_there(page: Page) -> None:
     expect(page.locator(".problems")).to_contain_text("no member reads")
     expect(page.get_by_role("table").first).to_contain_text("rustlog")
     expect(page.locator(".chart .line").first).to_be_attached()
+    page.get_by_role("link", name="Look at them").click()
+    expect(page).to_have_url(re.compile("#/dead-letters"))
+    expect(page.locator("tbody tr").first).to_be_visible()
 
 
 def test_topics_are_made_and_deleted_after_one_question(page: Page) -> None:

@@ -166,7 +166,7 @@ export function messages(view) {
       if (search.left > 0) children.push(bar(total ? search.scanned / total : 0, `${count(search.scanned)} of ${count(total)} looked at`), h("span", `${short(search.left)} left`));
       if (search.running) children.push(h("span.spinner", { "aria-hidden": "true" }), button("Cancel", () => search.aborter.abort(), { kind: "small", icon: "stop" }));
       else if (search.error) children.push(h("span.problem", { role: "alert" }, search.error.message), button("Try again", look, { kind: "small" }));
-      else if (search.next && search.left > 0) children.push(button(search.stopped ? "Go on" : "Load more", () => proceed(search.next), { kind: "small" }));
+      else if (search.stopped || (search.next && search.left > 0)) children.push(button(search.stopped ? "Go on" : "Load more", () => proceed(search.next), { kind: "small" }));
     }
     replace(progress, children);
     const idle = records.length === 0 && !search?.running;
