@@ -9,6 +9,7 @@ from random import Random
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.effort import scaled
 from tests.log.tables.legacy import build_legacy
 from tests.log.tables.source import NAME, TOPIC, Source, spans, stored
 from tests.log.tables.test_row_group_reader import contents, journal
@@ -26,7 +27,7 @@ from penstock.log.tables.verify import Outcome, verify
 
 P = partition_id(TOPIC, 0)
 PLENTY = 1 << 30
-FLIPS = 250  # of each file: a sample of its bytes, and all of its last ones
+FLIPS = scaled(250)  # of each file: a sample of its bytes, and all of its last ones
 
 
 @pytest.fixture
@@ -96,7 +97,7 @@ def test_a_flipped_bit_of_the_tables_log_is_never_served(table: Source) -> None:
     paths = [path for path in log.iterdir() if not path.name.startswith(".")]
     assert {path.suffix for path in paths} == {".json", ".parquet", ""} and len(paths) >= 5
     for path in sorted(paths):
-        for at in flips(path, count=50):
+        for at in flips(path, count=scaled(50)):
             try:
                 assert everything() == before, f"{path.name}, byte {at}"
             except TableUnreadable as error:
