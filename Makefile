@@ -125,7 +125,7 @@ build/kafka/.ready: tests/kafka/pom.xml | build
 	mvn --quiet --batch-mode --file tests/kafka/pom.xml dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/build/kafka
 	@touch $@
 
-test-kafka: $(VENV)/.ready-to-test build/kafka/.ready ## brokers on a journal on Kafka: three real nodes, killed and stopped; needs mvn, takes two minutes
+test-kafka: $(VENV)/.ready-to-test build/kafka/.ready ## brokers on a journal on Kafka: three real nodes, killed and stopped; needs mvn, takes some minutes
 	PENSTOCK_TEST_KAFKA_JARS=$(CURDIR)/build/kafka $(BIN)/pytest tests/kafka
 
 reference: $(VENV)/.ready-to-test ## write docs/reference/ anew: commands, configuration keys, metrics and errors, from the code
