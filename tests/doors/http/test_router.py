@@ -112,6 +112,12 @@ def test_a_change_is_not_taken_from_another_sites_page(peer: Peer) -> None:
     assert "access-control-allow-origin" not in peer.ask("GET", "/v1/things", origin="http://evil").headers
 
 
+def test_a_page_that_rebinds_its_name_to_this_machine_is_refused_while_everybody_is_administrator(peer: Peer) -> None:
+    for method, body in (("GET", b""), ("POST", b'{"value": 1}')):
+        answer = peer.ask(method, "/v1/things/a", body, host="evil.example.com", origin="http://evil.example.com")
+        assert (answer.status, answer.code) == (403, "foreign_host")
+
+
 def test_every_error_has_a_status_and_a_code() -> None:
     assert code_of(broker_errors.TopicNotFound) == "topic_not_found"
     for module in (broker_errors, log_errors):

@@ -23,6 +23,7 @@ from penstock.broker.runtime.executor import Deferred
 from penstock.broker.security.access import Identity
 from penstock.doors.http.errors import HttpError, problem
 from penstock.doors.http.login import Login
+from penstock.doors.http.rebinding import refuse_rebound_name
 from penstock.doors.http.replies import JSON, HttpReply, Outcome
 from penstock.doors.http.request import Admission, Call, RequestHead
 
@@ -151,6 +152,8 @@ class Router:
         return route, names
 
     def open(self, head: RequestHead) -> Admission:
+        if not self._broker.access.enforced:
+            refuse_rebound_name(head.headers.get("host", ""), head.login.peer)
         route, names = self.find(head.method, head.path)
         if route.mutates:
             _refuse_forgery(head)
