@@ -68,7 +68,7 @@ def test_a_test_that_fails_again_is_broken(tmp_path: Path) -> None:
 
 
 def test_many_failures_get_no_second_look(tmp_path: Path) -> None:
-    passed, out = ci(tmp_path, *[UNSTEADY] * 6)
+    passed, out = ci(tmp_path, *[UNSTEADY] * 21)
     assert not passed and out.count("short test summary") == 1 and "unsteady" not in out, out
 
 
