@@ -127,9 +127,9 @@ def test_all_partitions_are_read_or_those_that_are_named(db: Connection) -> None
 
 
 def test_records_that_appear_later_or_end(db: Connection) -> None:
+    db.produce("timed", b"short", ttl=0.05)
     later = db.produce("timed", b"later", delay=3600)
     soon = db.produce("timed", b"soon", delay=0.05)
-    db.produce("timed", b"short", ttl=0.05)
     db.cancel(later)
     with pytest.raises(flymq.NotFound):
         db.cancel(later)
@@ -138,8 +138,9 @@ def test_records_that_appear_later_or_end(db: Connection) -> None:
     assert soon.offset != later.offset
     with pytest.raises(ValueError, match="not both"):
         db.produce("timed", b"", delay=1, ttl=1)
-    with pytest.raises(ValueError, match="headers"):
-        db.produce("timed", b"", ttl=1, headers={"a": b""})
+    db.produce("timed", b"with headers", ttl=3600, headers={"a": b"1"})
+    (_, last) = db.consume("timed", start=1, follow=False)
+    assert (last.value, last.headers) == (b"with headers", (("a", b"1"),))
     with pytest.raises(ValueError, match="above 0"):
         db.produce("timed", b"", ttl=0)
 
