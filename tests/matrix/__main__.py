@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Final
 
 import pytest
 from tests.matrix import document
@@ -19,9 +20,17 @@ class Outcomes:
             self.by_test[report.nodeid] = report.outcome
 
 
+TESTS: Final = (
+    "tests/spark/test_matrix.py",
+    "tests/matrix/test_matrix.py",
+    document.LARGEST.partition("::")[0],
+    document.LARGEST_AFTER_ALL.partition("::")[0],
+)
+
+
 def main() -> int:
     outcomes = Outcomes()
-    code = pytest.main(["-q", "tests/spark/test_matrix.py", "tests/matrix/test_matrix.py", *sys.argv[1:]], [outcomes])
+    code = pytest.main(["-q", *TESTS, *sys.argv[1:]], [outcomes])
     document.write(outcomes.by_test)
     return int(code)
 

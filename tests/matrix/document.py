@@ -21,6 +21,12 @@ DOCUMENT: Final = ROOT / "docs" / "conformance.md"
 SPARK: Final = "spark"
 LETTERS: Final = {"offset": "o", "key": "k", "value": "v", "timestamp": "t", "headers": "h"}
 MISSING: Final = "✗"
+LARGEST: Final = "tests/doors/test_largest_record.py::test_the_largest_record_of_every_door_at_every_other"
+LARGEST_AFTER_ALL: Final = (
+    "tests/e2e/test_largest_record.py::test_the_largest_records_through_a_kill_and_the_move_to_a_table"
+)
+IN_LARGEST: Final = {"kimberlite_1": "kimberlite-seed", "sql": "", "flight": "", "table": "", SPARK: ""}
+"""Names of ways there, where it is not the same with hyphens. Of Kimberlite's versions one writes."""
 
 Outcomes = Mapping[str, str]
 """The outcome of each test, `passed` or another, by its node id."""
@@ -36,6 +42,22 @@ def columns() -> list[str]:
 
 def tests_of(writer: str, reader: str) -> list[str]:
     """The node ids of a cell's tests."""
+    return [*tests_of_phases(writer, reader), *tests_of_largest(writer, reader)]
+
+
+def tests_of_largest(writer: str, reader: str) -> list[str]:
+    """Of the largest record that the way in takes."""
+    if writer == "flymq" and reader in ("sql", "flight"):
+        return [LARGEST_AFTER_ALL]
+    names = [IN_LARGEST.get(name, name.replace("_", "-")) for name in (writer, reader)]
+    if names[0].startswith("kimberlite-"):
+        names[0] = "kimberlite"
+    if names[0] not in largest.WRITERS or names[1] not in largest.READERS:
+        return []
+    return [f"{LARGEST}[{names[0]}-{names[1]}]"]
+
+
+def tests_of_phases(writer: str, reader: str) -> list[str]:
     if SPARK in (writer, reader):
         return [f"tests/spark/test_matrix.py::{test}" for test in matrix_cells.tests_of(writer, reader)]
     phases = [phase for phase in PHASES if phase in READERS[reader].phases]
@@ -53,7 +75,7 @@ def cell(writer: str, reader: str, outcomes: Outcomes) -> str:
     held = all(outcomes.get(test) == "passed" for test in tests)
     path, _, name = tests[0].partition("::")
     where = f"{path}#L{line_of(path, name)}"
-    said = name if len(tests) == 1 else re.sub(r"-\w+\]$", "]", name)
+    said = name if len(tests_of_phases(writer, reader)) == 1 else re.sub(r"-\w+\]$", "]", name)
     return f'[{shown(reader) if held else MISSING}](../{where} "{said}")'
 
 

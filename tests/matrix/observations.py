@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,9 +18,11 @@ from pathlib import Path
 from typing import Final
 
 from tests.launcher import BrokerProcess
+from tests.matrix.killed import KilledWriter, kill_again_and_again
 from tests.matrix.payloads import NAMES, Entry, entries, short_entries
 from tests.matrix.readers import READERS, BlipMq1, Reader, Row
 from tests.matrix.writers import DEFAULT, TENANT, WRITERS, Place, SqlInsert, Writer, flight
+from tests.ports import steady_port
 
 from penstock.clients.blipmq import Client as BlipMq
 from penstock.clients.flymq import Client as FlyMq
@@ -44,7 +47,6 @@ WITH_TABLES: Final = {
     "PENSTOCK_TABLES__KEEP_SECONDS": "0",
     "PENSTOCK_LOG__ROLL_SECONDS": "1",
 }
-OPEN: Final = ("--listen", "felix=127.0.0.1:0", "--listen", "flight=127.0.0.1:0")
 
 
 @dataclass
@@ -59,6 +61,7 @@ class Written:
     began: int = 0
     ended: int = 0
     offsets: list[int] = field(default_factory=list)  # where they are not counted from 0 on without a gap
+    since: str = PHASES[0]  # the first phase in which they are read
 
     def end(self, place: Place) -> int:
         return self.offsets[-1] + 1 if self.offsets else len(self.records[place])
@@ -76,10 +79,15 @@ class Observations:
             raise found
         return found
 
-    def places(self, writer: str, reader: type[Reader]) -> list[tuple[Written, Place]]:
+    def in_phase(self, phase: str) -> list[Written]:
+        """The topics that are read in a phase."""
+        at = PHASES.index(phase) if phase in PHASES else len(PHASES)
+        return [topic for topic in self.topics if PHASES.index(topic.since) <= at]
+
+    def places(self, writer: str, reader: type[Reader], phase: str) -> list[tuple[Written, Place]]:
         return [
             (topic, place)
-            for topic in self.topics
+            for topic in self.in_phase(phase)
             if topic.writer == writer
             for place in topic.records
             if place.tenant == DEFAULT or reader.tenants
@@ -104,10 +112,12 @@ class Matrix:
         self.data_dir = data_dir
         self.seen = Observations()
         self.queues: dict[tuple[str, str], int] = {}
+        # Flight's clients, and Spark, find a broker again that was killed.
+        self._open = ("--listen", "felix=127.0.0.1:0", "--listen", f"flight=127.0.0.1:{steady_port()}")
         self.broker = self._start()
 
     def _start(self, **settings: str) -> BrokerProcess:
-        return BrokerProcess(self.data_dir, *OPEN, **SETTINGS | settings).ready()
+        return BrokerProcess(self.data_dir, *self._open, **SETTINGS | settings).ready()
 
     # -- writing
 
@@ -128,8 +138,7 @@ class Matrix:
         records = entries(keys=writer.keys, headers=writer.headers)
         if tenant != DEFAULT:
             records = short_entries(f"tenant {tenant}", keys=writer.keys, headers=writer.headers)
-        if isinstance(writer, SqlInsert):
-            records = [entry for entry in records if _is_text(entry.value)]
+        records = [entry for entry in records if writer.carries(entry)]
         began = _microseconds()
         first = writer.create(place, records)
         if tenant == DEFAULT:
@@ -244,7 +253,7 @@ class Matrix:
             if phase not in kind.phases:
                 continue
             reader = kind(self.broker, self.queues, phase) if issubclass(kind, BlipMq1) else kind(self.broker)
-            for topic in self.seen.topics if topics is None else topics:
+            for topic in self.seen.in_phase(phase) if topics is None else topics:
                 for place, records in topic.records.items():
                     if place.tenant != DEFAULT and not reader.tenants:
                         continue
@@ -264,6 +273,43 @@ class Matrix:
         self.broker.signal(signal.SIGKILL)
         self.broker.finish()
         self.broker = self._start(**settings)
+
+    def write_while_killed(self) -> None:
+        """By every way in, at once."""
+        alive, over, began = threading.Event(), threading.Event(), _microseconds()
+        places = {name: Place(f"{name}_killed") for name in WRITERS}
+        for name, place in places.items():
+            WRITERS[name](self.broker).create(place, [Entry(b"first")])
+            self._subscribe(place.topic)
+        alive.set()
+        writers = {
+            name: KilledWriter(place, lambda kind=WRITERS[name]: kind(self.broker), alive, over)  # type: ignore[misc]
+            for name, place in places.items()
+        }
+        kill_again_and_again(self.kill, alive, len(writers))
+        over.set()
+        for writer in writers.values():
+            writer.join()
+        for name, writer in writers.items():
+            self._settle_killed(name, writer, began)
+
+    def _settle_killed(self, name: str, writer: KilledWriter, began: int) -> None:
+        """What is there, as RustLog has it: by that, all ways out are compared."""
+        place, kind = writer.place, WRITERS[name]
+        with RustLog(*self.broker.endpoint("rustlog")) as client:
+            (partition,) = client.describe_topic(place.topic).partitions
+        rows = READERS["rustlog_json"](self.broker).read(place, partition.high_watermark)
+        values = [row.value for row in rows if isinstance(row.value, bytes)]
+        first = [Entry(values[0])] if values[0] == b"first" else []
+        if kind is SqlInsert:
+            texts = [json.loads(value)["text"].encode() for value in values]
+            assert len(writer.check(texts)) == len(values)
+            records = [Entry(value) for value in values]
+        else:
+            records = first + writer.check(values[len(first) :])
+        written = Written(name, {place: records}, False, len(first), began, _microseconds(), since="killed")
+        self._note_times([written])
+        self.seen.topics.append(written)
 
     def move_to_tables(self) -> None:
         """A start with tables: everything that was written moves there, and is in the journal no more."""
@@ -296,19 +342,12 @@ def _await_table(client: RustLog, log: FlightLog, place: Place, count: int) -> N
     until(tabled)
 
 
-def _is_text(value: bytes) -> bool:
-    try:
-        return "\0" not in value.decode()
-    except UnicodeDecodeError:
-        return False
-
-
 def observed(data_dir: Path) -> Observations:
     matrix = Matrix(data_dir)
     try:
         matrix.write()
         matrix.observe("journal")
-        matrix.kill()
+        matrix.write_while_killed()
         matrix.observe("killed")
         matrix.move_to_tables()
         matrix.observe("table")

@@ -41,8 +41,8 @@ def check_all(seen: Observations, writer: str, reader: str, phase: str, kind: ty
     kind = kind or READERS[reader]
     if phase not in kind.phases:
         return  # a table is read when there is one
-    assert seen.places(writer, kind)
-    for topic, place in seen.places(writer, kind):
+    assert seen.places(writer, kind, phase)
+    for topic, place in seen.places(writer, kind, phase):
         found = [row for row in seen.rows(phase, reader, place) if not (row.told and topic.offsets)]
         if kind.partitions:
             check(found, expected(seen, topic, place, kind), place)

@@ -64,6 +64,9 @@ class Writer:
     def __init__(self, broker: BrokerProcess) -> None:
         self.broker = broker
 
+    def carries(self, entry: Entry) -> bool:  # noqa: ARG002
+        return True
+
     def create(self, place: Place, entries: Sequence[Entry]) -> int:
         raise NotImplementedError
 
@@ -176,6 +179,12 @@ class SqlInsert(Writer):
 
     partitions = False
     tenants = True
+
+    def carries(self, entry: Entry) -> bool:
+        try:
+            return "\0" not in entry.value.decode()
+        except UnicodeDecodeError:
+            return False
 
     def create(self, place: Place, entries: Sequence[Entry]) -> int:  # noqa: ARG002
         with kimberlite(self.broker, place.tenant) as client:

@@ -7,8 +7,8 @@ from typing import Final
 from tests.matrix.readers import READERS
 
 SPARK: Final = "spark"
-PHASES: Final = ("journal", "table")
-"""From where a broker gives what it is asked for."""
+PHASES: Final = ("journal", "killed", "table")
+"""From where a broker gives what it is asked for; in the second one it is killed meanwhile."""
 FILES: Final = "files"
 """The table's files, which Spark reads itself."""
 

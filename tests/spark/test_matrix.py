@@ -1,10 +1,11 @@
 """Spark's row and column of the matrix: it reads what every way in wrote, and every way out shows what it wrote, with
 the same offset, key, value, time, headers and order: from the journal, from tables by the source, and from tables by
-`penstock.spark.table()`, where Spark reads the files itself. `tests/matrix` has the others.
+`penstock.spark.table()`, where Spark reads the files itself. In between the broker is killed, once while Spark writes
+and once for each tenant while it reads. `tests/matrix` has the others.
 
-Spark writes four topics. `spark_own` has one partition, and all kinds of payloads; in tenant 7 there is one of the same
+Spark writes five topics. `spark_own` has one partition, and all kinds of payloads; in tenant 7 there is one of the same
 name with other records. `spark_given` has three partitions, which the rows name, and one stays empty; in `spark_spread`
-the log chooses one.
+the log chooses one. `spark_killed` is written while the broker is killed.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from datetime import UTC
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
@@ -45,6 +48,8 @@ def seen(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
         matrix.write()
         written = _write(spark, matrix)
         for phase in PHASES:
+            if phase == "killed":
+                written += _write_while_killed(spark, matrix)
             if phase == "table":
                 matrix.move_to_tables()
             matrix.observe(phase, written)
@@ -90,6 +95,34 @@ def _write(spark: SparkSession, matrix: Matrix) -> list[Written]:
     return written
 
 
+def _write_while_killed(spark: SparkSession, matrix: Matrix) -> list[Written]:
+    """All of it is there afterwards, once: Spark goes on when the broker is back."""
+    (place,) = matrix.create("spark_killed", 1)
+    records = [entry for number in range(20) for entry in short_entries(f"{number}", keys=True, headers=True)]
+    rows = [_rows(place, records, named=False)]
+    began = time.time_ns() // 1000
+    with killed_meanwhile(matrix):
+        _save(spark, rows, _options(matrix, DEFAULT))
+    written = [Written(SPARK, {place: records}, False, 0, began, time.time_ns() // 1000, since="killed")]
+    matrix.settle(written)
+    matrix.seen.topics += written
+    return written
+
+
+@contextmanager
+def killed_meanwhile(matrix: Matrix) -> Iterator[None]:
+    """The broker is killed, and started again, while the block is executed."""
+    with ThreadPoolExecutor(1) as pool:
+        killing = pool.submit(_kill_soon, matrix)
+        yield
+        killing.result()
+
+
+def _kill_soon(matrix: Matrix) -> None:
+    time.sleep(0.3)
+    matrix.kill()
+
+
 def _rows(place: Place, records: Sequence[Entry], *, named: bool) -> list[tuple[Any, ...]]:
     partition = place.partition if named else None
     return [(place.topic, partition, one.value, one.key, list(one.headers) or None) for one in records]
@@ -107,14 +140,16 @@ def _save(spark: SparkSession, tasks: list[list[tuple[Any, ...]]], options: dict
 def _observe(spark: SparkSession, matrix: Matrix, phase: str) -> None:
     """All topics of a tenant, in one read. Nothing else is found."""
     for tenant in (DEFAULT, TENANT):
-        places = [place for topic in matrix.seen.topics for place in topic.records if place.tenant == tenant]
+        places = [place for topic in matrix.seen.in_phase(phase) for place in topic.records if place.tenant == tenant]
         topics, options = sorted({place.topic for place in places}), _options(matrix, tenant)
         if phase == FILES:
             frame = reduce(_union, [table(spark, topic, **options) for topic in topics])
         else:
             frame = spark.read.format("penstock").options(**options, subscribe=",".join(topics)).load()
         found: dict[tuple[str, int], list[Row]] = defaultdict(list)
-        for row in frame.orderBy("topic", "partition", "offset").collect():
+        with killed_meanwhile(matrix) if phase == "killed" else nullcontext():
+            rows = frame.orderBy("topic", "partition", "offset").collect()
+        for row in rows:
             found[row.topic, row.partition].append(_row(row))
         for place in places:
             matrix.seen.found[phase, SPARK, place] = found.pop((place.topic, place.partition), [])
