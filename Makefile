@@ -51,7 +51,7 @@ up: $(VENV)/.ready-to-run $(COMPILED) ## set up and start broker, generator and 
 
 setup: $(VENV)/.ready-to-test ## set up .venv for running and testing, start nothing
 
-check: lint build ## lint, types and the tests that start no process, in three minutes
+check: lint build ## lint, types and the tests that start no process, in some two minutes
 	@$(call BESIDE_TYPES,$(MAKE) --no-print-directory unit)
 
 test: lint build ## lint, types and all tests
@@ -64,8 +64,8 @@ lint: $(VENV)/.ready-to-test
 types: $(VENV)/.ready-to-test
 	$(BIN)/mypy
 
-# The tests of a file stay together and in order. One process more than processors, because tests of processes wait half of
-# the time; for those of `unit`, which do not, as many as processors.
+# The tests of a file stay together and in order. More processes than processors, because tests wait a part of the time;
+# no more than three where Sparks are among them.
 PYTEST = $(BIN)/pytest --dist loadfile --no-loadscope-reorder --numprocesses
 
 pytest: $(VENV)/.ready-to-test build/spark-classes.jsa
@@ -73,7 +73,7 @@ pytest: $(VENV)/.ready-to-test build/spark-classes.jsa
 	$(PYTEST) 3 || { code=$$?; echo $$code >build/pytest.code; exit $$code; }
 
 unit: $(VENV)/.ready-to-test
-	$(PYTEST) 2 -m unit --hypothesis-profile quick
+	$(PYTEST) 4 -m unit --hypothesis-profile quick
 
 # Types are checked while tests run, which now and then wait; what mypy says comes below what they say.
 define BESIDE_TYPES

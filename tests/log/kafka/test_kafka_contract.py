@@ -54,6 +54,7 @@ def warm() -> Iterator[deque[Producer]]:
         producers.pop().close()
 
 
+@pytest.mark.process  # librdkafka's own brokers, with sockets
 class TestOnMockCluster(EngineContract):
     @pytest.fixture
     def log(self, cluster: MockCluster, warm: deque[Producer], tmp_path: Path) -> Iterator[Harness]:
