@@ -148,6 +148,14 @@ def test_nobody_begins_anything_when_the_turn_is_used_up() -> None:
     assert Turn(loop.turns, lambda: None).over()
 
 
+def test_nobody_goes_on_when_others_have_used_the_turn_up() -> None:
+    loop = Loop()
+    turn = Turn(loop.turns, lambda: None)
+    assert not turn.over()
+    Busy(loop, TURN).work()
+    assert turn.over()
+
+
 def test_who_gave_way_goes_on_after_the_others() -> None:
     loop = Loop()
     resumed: list[bool] = []
