@@ -31,6 +31,7 @@ HOT = (
     "log/latency",
     "log/segment",
     "log/partition",
+    "log/slice_collector",
     "log/open_group",
     "broker/subscriptions/fanout_chunk",
     "broker/subscriptions/fanout",

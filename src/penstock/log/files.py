@@ -54,6 +54,16 @@ class Files(Protocol):
     def sync_directory(self, directory: str) -> None: ...
 
 
+def replace(files: Files, path: str, content: bytes, temporary: str | None = None) -> None:
+    """Write a small file so that after a crash it has either its content of before or all of the new one; durable when
+    its directory is synced. Raises OSError."""
+    temporary = temporary or f"{path}.tmp"
+    with contextlib.closing(files.create(temporary, 0)) as file:
+        file.write(0, content)
+        file.sync()
+    files.rename(temporary, path)
+
+
 class OsFile:
     """A file of the operating system, by descriptor."""
 

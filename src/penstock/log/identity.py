@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.log import segment, snapshots
 from penstock.log.errors import JournalMissing
-from penstock.log.files import Files
+from penstock.log.files import Files, replace
 
 PATH: Final = "IDENTITY"
 OTHER_TRACES: Final = (snapshots.DIRECTORY, "tables", "staging")
@@ -46,11 +46,7 @@ def ensure(files: Files, now: int) -> list[str]:
 def _make(files: Files, now: int) -> None:
     created = datetime.fromtimestamp(now / 1e6, UTC).isoformat(timespec="seconds")
     content = msgspec.json.encode(Identity(os.urandom(16).hex(), created)) + b"\n"
-    temporary = f"{PATH}.tmp"
-    with contextlib.closing(files.create(temporary, 0)) as file:
-        file.write(0, content)
-        file.sync()
-    files.rename(temporary, PATH)
+    replace(files, PATH, content)
     files.sync_directory("")
 
 

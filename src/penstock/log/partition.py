@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.log.batch import Batch, RecordSlice
+from penstock.log.slice_collector import SliceCollector
 
 BATCH_OVERHEAD: Final = 512  # what a batch in memory costs beside its bytes
 
@@ -38,19 +39,11 @@ class PartitionLog:
         first = self._find(offset)
         if max_records == 1:
             return [tail[first].slice(offset, offset + 1, max_bytes, 1)]
-        found: list[RecordSlice] = []
+        slices = SliceCollector(offset, max_bytes, max_records)
         for i in range(first, len(tail)):
-            part = tail[i].slice(offset, tail[i].end_offset, max_bytes, max_records)
-            size = part.byte_size()
-            if found and size > max_bytes:
+            if not slices.add(tail[i], tail[i].end_offset):
                 break
-            found.append(part)
-            offset = part.end_offset
-            max_bytes -= size
-            max_records -= len(part)
-            if max_bytes <= 0 or max_records <= 0 or offset < tail[i].end_offset:
-                break
-        return found
+        return slices.found
 
     def _find(self, offset: int) -> int:
         """The index of the cached batch that holds the offset."""

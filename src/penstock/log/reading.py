@@ -12,6 +12,7 @@ from penstock.log.engine import Bounds
 from penstock.log.errors import LogDamaged
 from penstock.log.index import BatchPlace
 from penstock.log.segment import Segment
+from penstock.log.slice_collector import SliceCollector
 
 _READ_BYTES: Final = 4 << 20  # most bytes of one read from a file
 _GAP_BYTES: Final = 64 << 10  # small batches this close to each other are read together
@@ -99,23 +100,14 @@ class DiskPlan:
         return [] if found and found[0].byte_size() > max_bytes else found
 
     def _read(self, max_bytes: int, max_records: int) -> list[RecordSlice]:
-        found: list[RecordSlice] = []
-        offset = self._offset
+        slices = SliceCollector(self._offset, max_bytes, max_records)
         for file, batch in self._batches():
-            if batch.partition != self._partition or not batch.base_offset <= offset < batch.end_offset:
-                reason = f"offsets {batch.base_offset} to {batch.end_offset} where offset {offset} belongs"
+            if batch.partition != self._partition or not batch.base_offset <= slices.offset < batch.end_offset:
+                reason = f"offsets {batch.base_offset} to {batch.end_offset} where offset {slices.offset} belongs"
                 raise LogDamaged(file.path, 0, reason)
-            part = batch.slice(offset, self._end, max_bytes, max_records)
-            size = part.byte_size()
-            if found and size > max_bytes:
+            if not slices.add(batch, self._end) or slices.offset >= self._end:
                 break
-            found.append(part)
-            offset = part.end_offset
-            max_bytes -= size
-            max_records -= len(part)
-            if offset >= self._end or max_bytes <= 0 or max_records <= 0 or offset < batch.end_offset:
-                break
-        return found
+        return slices.found
 
     def _batches(self) -> Iterator[tuple[Segment, Batch]]:
         wanted = self._max_bytes

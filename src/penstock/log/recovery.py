@@ -17,7 +17,7 @@ import msgspec
 from penstock.log import identity, segment, snapshots
 from penstock.log.batch import Batch, outline
 from penstock.log.errors import LogDamaged
-from penstock.log.files import Files
+from penstock.log.files import Files, replace
 from penstock.log.group_format import ENGINE, HEADER_SIZE, GroupDamaged, decode_event, decode_header, walk
 from penstock.log.index import FileIndex, IndexDamaged
 from penstock.log.producers import Produced, ProducerTable
@@ -221,11 +221,7 @@ def foreign_group(data: bytes, salt: int) -> ForeignGroup:
 
 def close_index(files: Files, file: Segment) -> None:
     """Write the index of a closed file beside it, and keep only its summary in memory. Raises OSError."""
-    temporary = f"{segment.DIRECTORY}/index.tmp"
-    with contextlib.closing(files.create(temporary, 0)) as side:
-        side.write(0, file.index.encode())
-        side.sync()
-    files.rename(temporary, index_path(file.sequence))
+    replace(files, index_path(file.sequence), file.index.encode(), f"{segment.DIRECTORY}/index.tmp")
     file.index.close(side_file_reader(files, file.sequence))
 
 

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from penstock.log.checksum import crc32c
-from penstock.log.files import Files
+from penstock.log.files import Files, replace
 from penstock.log.producers import Known
 from penstock.log.tiering_state import TableEnd
 
@@ -84,14 +84,7 @@ def newest(files: Files) -> tuple[Snapshot | None, list[str]]:
 
 def store(files: Files, group: int, data: bytes) -> None:
     """Keep an encoded snapshot and remove all but the newest ones. Raises OSError."""
-    temporary = f"{DIRECTORY}/new.tmp"
-    file = files.create(temporary, 0)
-    try:
-        file.write(0, data)
-        file.sync()
-    finally:
-        file.close()
-    files.rename(temporary, snapshot_path(group))
+    replace(files, snapshot_path(group), data, f"{DIRECTORY}/new.tmp")
     files.sync_directory(DIRECTORY)
     for old in groups(files)[:-KEPT]:
         files.remove(snapshot_path(old))

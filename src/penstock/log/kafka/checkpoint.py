@@ -11,7 +11,7 @@ import msgspec
 
 from penstock.log import segment
 from penstock.log.errors import LogError
-from penstock.log.files import Files
+from penstock.log.files import Files, replace
 from penstock.log.kafka.fencing import Term, View
 
 PATH: Final = "KAFKA"
@@ -62,11 +62,7 @@ def store(files: Files, source: Source, view: View) -> None:
     content = (
         msgspec.json.encode(Checkpoint(source, view.offset, (view.term.number, view.term.owner), view.group)) + b"\n"
     )
-    temporary = f"{PATH}.tmp"
-    with contextlib.closing(files.create(temporary, 0)) as file:
-        file.write(0, content)
-        file.sync()
-    files.rename(temporary, PATH)
+    replace(files, PATH, content)
     files.sync_directory("")
 
 

@@ -17,6 +17,7 @@ from penstock.log.arrow import STORED, UnusableColumns, stored_batch
 from penstock.log.batch import Batch, RecordSlice
 from penstock.log.engine import PartitionId, number_of, topic_of
 from penstock.log.errors import TableDamaged, TableUnreadable
+from penstock.log.slice_collector import SliceCollector
 from penstock.log.tables.errors import unreadable
 from penstock.log.tables.location import TableRef
 from penstock.log.tables.part_reader import FAILURES, PartReader, TableFile
@@ -43,25 +44,17 @@ class TablePast:
         self, partition: PartitionId, offset: int, end: int, max_bytes: int, max_records: int
     ) -> list[RecordSlice]:
         """Records from `offset` on, below `end`: at least one, else up to both limits. Raises TableUnreadable."""
-        found: list[RecordSlice] = []
-        while offset < end:
+        slices = SliceCollector(offset, max_bytes, max_records)
+        while slices.offset < end:
             try:
-                batch = self._batch(partition, offset)
+                batch = self._batch(partition, slices.offset)
             except TableDamaged:
-                if found:  # what lies before the damage is served; whoever reads on from there meets it
+                if slices.found:  # what lies before the damage is served; whoever reads on from there meets it
                     break
                 raise
-            part = batch.slice(offset, end, max_bytes, max_records)
-            size = part.byte_size()
-            if found and size > max_bytes:
+            if not slices.add(batch, end):
                 break
-            found.append(part)
-            offset = part.end_offset
-            max_bytes -= size
-            max_records -= len(part)
-            if max_bytes <= 0 or max_records <= 0 or offset < part.batch.end_offset:
-                break
-        return found
+        return slices.found
 
     def offset_at(self, partition: PartitionId, timestamp: int, start: int) -> int | None:
         """Looks at the newest version, since there may be more in it by now."""

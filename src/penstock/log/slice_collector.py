@@ -1,0 +1,29 @@
+"""Slices of one batch after the other, up to the limits of a read."""
+
+from __future__ import annotations
+
+from penstock.log.batch import Batch, RecordSlice
+
+
+class SliceCollector:
+    """What a read has found: at least one record, else up to both limits. `offset` is where it goes on."""
+
+    __slots__ = ("_bytes_left", "_records_left", "found", "offset")
+
+    def __init__(self, offset: int, max_bytes: int, max_records: int) -> None:
+        self.offset = offset
+        self.found: list[RecordSlice] = []
+        self._bytes_left = max_bytes
+        self._records_left = max_records
+
+    def add(self, batch: Batch, end: int) -> bool:
+        """Take what is left to be read of the batch, below `end`. Returns whether there is room for the next one."""
+        part = batch.slice(self.offset, end, self._bytes_left, self._records_left)
+        size = part.byte_size()
+        if self.found and size > self._bytes_left:
+            return False
+        self.found.append(part)
+        self.offset = part.end_offset
+        self._bytes_left -= size
+        self._records_left -= len(part)
+        return self._bytes_left > 0 and self._records_left > 0 and self.offset >= batch.end_offset
