@@ -52,7 +52,7 @@ def test_a_record_is_shown_with_all_that_it_has(peer: Peer) -> None:
         "key": base64.b64encode(b"customer-0").decode(), "key_text": "customer-0",
         "value": base64.b64encode(value).decode(), "value_text": value.decode(),
         "headers": [{"name": "Kind", "value": base64.b64encode(b"even").decode(), "text": "even"}],
-        "expires": None,
+        "expires": None, "door": None,
     }  # fmt: skip
 
 

@@ -20,7 +20,7 @@ VALUE = json.dumps(
 
 def record(value: str = VALUE) -> RecordView:
     headers = [HeaderView("Kind", b"odd", "odd")]
-    return RecordView(1, 7, TIME, 99, b"k", "k", value.encode(), value, headers, None)
+    return RecordView(1, 7, TIME, 99, b"k", "k", value.encode(), value, headers, None, "http")
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,7 @@ def test_a_message_is_searched_and_shown_as_text_and_hex(page: Page) -> None:
     page.goto("/#/topics/payments/messages?open=0:3")
     detail = page.locator(".detail")
     expect(detail).to_contain_text("Partition 0, offset 3")
+    expect(detail.get_by_text("Came by").locator("xpath=following-sibling::*[1]")).to_have_text("http")
     page.get_by_role("button", name="Hex").click()
     expect(detail.locator("pre.hex")).to_contain_text("000000  7b 22")
     page.get_by_role("button", name="Text").click()

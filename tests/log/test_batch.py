@@ -285,3 +285,12 @@ def test_a_right_checksum_over_wrong_columns_is_refused(field: int, value: int) 
     struct.pack_into("<I", body, field, value)
     with pytest.raises(BatchDamaged):
         check(bytes(body) + struct.pack("<I", crc32c(bytes(body))))
+
+
+@pytest.mark.parametrize("values", [[b"one"], [b"one", b"two"]])
+def test_a_batch_keeps_the_door_of_its_records(values: list[bytes]) -> None:
+    open_batch = OpenBatch(P, 40, door=5)
+    open_batch.extend(values, None, None, None, 1000)
+    found = check(open_batch.build(77))
+    assert (found.door, found.flags, found.partition) == (5, 0, P)
+    assert check(batch_of(values)).door == 0  # as all batches of earlier versions

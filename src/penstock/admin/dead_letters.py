@@ -286,7 +286,7 @@ def _as_record(letter: DeadLetter) -> RecordView:
     key, value = letter.key, letter.value
     headers = [HeaderView(name, held, text_of(held)) for name, held in letter.headers]
     place = (letter.partition or 0, letter.offset, letter.given_up, 0)
-    return RecordView(*place, key, text_of(key), value, text_of(value), headers, None)
+    return RecordView(*place, key, text_of(key), value, text_of(value), headers, None, None)
 
 
 def _view(letter: DeadLetter) -> DeadLetterView:

@@ -9,6 +9,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from penstock.broker.doors import door_name
 from penstock.broker.errors import InvalidArgument
 from penstock.log.batch import RecordSlice
 
@@ -36,6 +37,7 @@ class RecordView(msgspec.Struct):
     value_text: str | None  # the same, if it is UTF-8
     headers: list[HeaderView]
     expires: int | None  # µs since 1970
+    door: str | None  # by which it came; null: the broker's own, or from before that was kept, or from a table
 
 
 class RecordPage(msgspec.Struct):
@@ -93,7 +95,7 @@ class Produced(msgspec.Struct):
 def views(partition: int, part: RecordSlice) -> list[RecordView]:
     """All records of a slice."""
     columns = zip(part.timestamps(), part.keys(), part.values(), part.headers(), part.expires(), strict=True)
-    first, position = part.base_offset, part.position
+    first, position, door = part.base_offset, part.position, door_name(part.batch.door)
     return [
         RecordView(
             partition,
@@ -106,6 +108,7 @@ def views(partition: int, part: RecordSlice) -> list[RecordView]:
             text_of(value),
             [HeaderView(name, held, text_of(held)) for name, held in headers],
             expires or None,
+            door,
         )
         for index, (stamp, key, value, headers, expires) in enumerate(columns)
     ]

@@ -34,7 +34,7 @@ Headers = tuple[tuple[str, bytes], ...]
 BATCH_MAGIC: Final = b"PSB1"
 #                                magic
 #                                |  length of the whole batch
-#                                |  | flags, reserved
+#                                |  | flags, door (below 256)
 #                                |  | | | topic, partition
 #                                |  | | | | | base offset, position
 #                                |  | | | | | | | count, header count
@@ -81,6 +81,7 @@ class OpenBatch:
         "_stamps",
         "base_offset",
         "byte_size",
+        "door",
         "expires",
         "headers",
         "keys",
@@ -88,9 +89,10 @@ class OpenBatch:
         "values",
     )
 
-    def __init__(self, partition: int, base_offset: int) -> None:
+    def __init__(self, partition: int, base_offset: int, door: int = 0) -> None:
         self.partition = partition
         self.base_offset = base_offset
+        self.door = door
         self.values: list[bytes] = []
         self.keys: list[bytes | None] | None = None
         self.headers: list[Headers] | None = None
@@ -137,7 +139,7 @@ class OpenBatch:
         """The finished batch; `position` is the global position of its first record."""
         stamps = self._stamps
         if len(self.values) == 1 and self.keys is None and self.headers is None and self.expires is None:
-            return _build_single(self.partition, self.base_offset, position, self.values[0], stamps[0])
+            return _build_single(self.partition, self.base_offset, position, self.values[0], stamps[0], self.door)
         if len(stamps) == 1:
             timestamps = array("q", stamps) * len(self.values)
         else:
@@ -152,6 +154,7 @@ class OpenBatch:
             self.expires,
             timestamps,
             (min(stamps), max(stamps)),
+            self.door,
         )
 
 
@@ -165,6 +168,7 @@ def _build(
     expires: Sequence[int] | None,
     timestamps: array[int],
     stamps: tuple[int, int],
+    door: int,
 ) -> bytes:
     count = len(values)
     flags = header_count = 0
@@ -200,14 +204,14 @@ def _build(
     if length > MAX_BATCH_BYTES:
         raise ValueError("a batch of more than 1 GiB")
     parts[0] = BATCH_HEADER.pack(
-        BATCH_MAGIC, length, flags, 0, partition >> 32, partition & 0xFFFFFFFF, base_offset, position,
+        BATCH_MAGIC, length, flags, door, partition >> 32, partition & 0xFFFFFFFF, base_offset, position,
         count, header_count, len(key_bytes), len(value_bytes), len(header_names), len(header_values), *stamps,
     )  # fmt: skip
     parts.append(_PADDING[4])
     return join_with_checksum(parts)
 
 
-def _build_single(partition: int, base_offset: int, position: int, value: bytes, stamp: int) -> bytes:
+def _build_single(partition: int, base_offset: int, position: int, value: bytes, stamp: int, door: int) -> bytes:
     """The same as `_build` for one record without a key, which clients that do not batch append."""
     size = len(value)
     pad = -size & 7
@@ -215,7 +219,7 @@ def _build_single(partition: int, base_offset: int, position: int, value: bytes,
     if length > MAX_BATCH_BYTES:
         raise ValueError("a batch of more than 1 GiB")
     head = _SINGLE.pack(
-        BATCH_MAGIC, length, 0, 0, partition >> 32, partition & 0xFFFFFFFF, base_offset, position,
+        BATCH_MAGIC, length, 0, door, partition >> 32, partition & 0xFFFFFFFF, base_offset, position,
         1, 0, 0, size, 0, 0, stamp, stamp, stamp, 0, size,
     )  # fmt: skip
     return join_with_checksum((head, value, bytes(pad + 4)))
@@ -249,7 +253,7 @@ class Batch:
     """A whole, checked batch. Columns are decoded when asked for."""
 
     __slots__ = (
-        "_header_bytes", "_key_bytes", "_starts", "base_offset", "count", "data", "flags", "header_count",
+        "_header_bytes", "_key_bytes", "_starts", "base_offset", "count", "data", "door", "flags", "header_count",
         "max_timestamp", "min_timestamp", "partition", "position", "value_bytes",
     )  # fmt: skip
 
@@ -257,6 +261,7 @@ class Batch:
     position: int
     count: int
     flags: int
+    door: int  # the number that came with the append; 0: none
     value_bytes: int
     _key_bytes: int
     min_timestamp: int
@@ -265,7 +270,7 @@ class Batch:
     def __init__(self, data: bytes) -> None:
         """`data` is exactly one batch that `check` has accepted, or that was just built."""
         (
-            _, _, self.flags, _, topic, partition, self.base_offset, self.position,
+            _, _, self.flags, self.door, topic, partition, self.base_offset, self.position,
             self.count, self.header_count, self._key_bytes, self.value_bytes, names, values,
             self.min_timestamp, self.max_timestamp,
         ) = BATCH_HEADER.unpack_from(data)  # fmt: skip

@@ -52,14 +52,21 @@ class Columns:
         return HEADER_SIZE + 8 * self.count + len(self.sections) + TRAILER_SIZE
 
     def build(
-        self, partition: int, base_offset: int, position: int, timestamps: bytes, lowest: int, highest: int
+        self,
+        partition: int,
+        base_offset: int,
+        position: int,
+        timestamps: bytes,
+        lowest: int,
+        highest: int,
+        door: int = 0,
     ) -> bytes:
         """A whole batch. `timestamps` are int64 µs, one for each record; `lowest` and `highest` of them."""
         length = HEADER_SIZE + 8 * self.count + len(self.sections) + TRAILER_SIZE
         if length > MAX_BATCH_BYTES:
             raise ValueError("a batch of more than 1 GiB")
         header = BATCH_HEADER.pack(
-            BATCH_MAGIC, length, self.flags, 0, partition >> 32, partition & 0xFFFFFFFF, base_offset, position,
+            BATCH_MAGIC, length, self.flags, door, partition >> 32, partition & 0xFFFFFFFF, base_offset, position,
             self.count, self.header_count, self.key_bytes, self.value_bytes, self.name_bytes, self.header_bytes,
             lowest, highest,
         )  # fmt: skip

@@ -224,9 +224,10 @@ class Engine(Protocol):
     # -- writing
 
     def append(
-        self, writes: Sequence[Write], events: Sequence[bytes] = (), producer: Producer | None = None
+        self, writes: Sequence[Write], events: Sequence[bytes] = (), producer: Producer | None = None, door: int = 0
     ) -> Appended:
-        """Append records and state events as one atomic entry. Raises LogError, and then appends nothing."""
+        """Append records and state events as one atomic entry. Raises LogError, and then appends nothing. `door` is a
+        number below 256 that is kept in the header of every batch; what it means is the caller's business."""
 
     def repeat_of(self, producer: Producer) -> Appended | None:
         """The outcome of the append that this one would repeat; None if it is the next of its producer."""

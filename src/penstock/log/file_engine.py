@@ -136,7 +136,7 @@ class FileEngine:
     # -- writing
 
     def append(
-        self, writes: Sequence[Write], events: Sequence[bytes] = (), producer: Producer | None = None
+        self, writes: Sequence[Write], events: Sequence[bytes] = (), producer: Producer | None = None, door: int = 0
     ) -> Appended:
         self._check_writable()
         if self._full is not None:
@@ -161,10 +161,10 @@ class FileEngine:
             offsets.append(offset)
             if isinstance(records, Prepared):
                 if records.columns.count:
-                    group.add_prepared(records, offset, now)
+                    group.add_prepared(records, offset, now, door)
                     log.next_offset = offset + records.columns.count
             elif records.values:
-                group.add(records, offset, now)
+                group.add(records, offset, now, door)
                 log.next_offset = offset + len(records.values)
         if events:
             group.events += [encode_event(CORE, event) for event in events]

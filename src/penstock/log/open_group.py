@@ -17,20 +17,21 @@ BATCH_BYTES: Final = 1 << 20  # a batch that has reached this size takes no furt
 class PreparedBatch:
     """Columns with their place in a partition. It takes no further append."""
 
-    __slots__ = ("_base_offset", "_columns", "_partition", "_timestamp", "count")
+    __slots__ = ("_base_offset", "_columns", "_door", "_partition", "_timestamp", "count")
 
-    def __init__(self, partition: int, columns: Columns, base_offset: int, timestamp: int) -> None:
+    def __init__(self, partition: int, columns: Columns, base_offset: int, timestamp: int, door: int) -> None:
         self.count = columns.count
         self._partition = partition
         self._columns = columns
         self._base_offset = base_offset
         self._timestamp = timestamp
+        self._door = door
 
     def build(self, position: int) -> bytes:
         """The finished batch; `position` is the global position of its first record."""
         stamp = self._timestamp
         stamps = stamp.to_bytes(8, "little", signed=True) * self.count
-        return self._columns.build(self._partition, self._base_offset, position, stamps, stamp, stamp)
+        return self._columns.build(self._partition, self._base_offset, position, stamps, stamp, stamp, self._door)
 
 
 class PendingGroup:
@@ -80,23 +81,23 @@ class PendingGroup:
         self.byte_size = 0
         self.appends = 0
 
-    def add(self, records: Records, offset: int, timestamp: int) -> None:
+    def add(self, records: Records, offset: int, timestamp: int, door: int) -> None:
         partition = records.partition
         batches = self._open_batches.get(partition)
         if batches is None:
             batches = self._open_batches[partition] = []
         last = batches[-1] if batches else None
-        if last is None or isinstance(last, PreparedBatch) or last.byte_size >= BATCH_BYTES:
-            last = OpenBatch(partition, offset)
+        if last is None or isinstance(last, PreparedBatch) or last.byte_size >= BATCH_BYTES or last.door != door:
+            last = OpenBatch(partition, offset, door)
             batches.append(last)
         last.extend(records.values, records.keys, records.headers, records.expires, timestamp)
 
-    def add_prepared(self, prepared: Prepared, offset: int, timestamp: int) -> None:
+    def add_prepared(self, prepared: Prepared, offset: int, timestamp: int, door: int) -> None:
         partition = prepared.partition
         batches = self._open_batches.get(partition)
         if batches is None:
             batches = self._open_batches[partition] = []
-        batches.append(PreparedBatch(partition, prepared.columns, offset, timestamp))
+        batches.append(PreparedBatch(partition, prepared.columns, offset, timestamp, door))
 
     def seal(self, number: int, position: int, timestamp: int, *, must_sync: bool, roll: bool) -> None:
         """Finish the batches. It takes no more appends."""

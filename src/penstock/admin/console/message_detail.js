@@ -86,6 +86,7 @@ export function messageDetail(topic, record, { state, close, actions = [], decod
         ["Position in the log", count(record.position)],
         ["Size", bytes(size(record.value))],
         record.expires && ["Expires", time(record.expires)],
+        record.door && ["Came by", h("span.badge", record.door)],
       ]),
       definitions([["Key", record.key === null ? h("span.muted", "none") : h("code", record.key_text ?? `${record.key} (base64)`)]]),
       record.headers.length > 0 && definitions(record.headers.map((each) => [each.name, h("code", each.text ?? `${each.value} (base64)`)])),

@@ -109,7 +109,7 @@ class Delays:
         self._validator.check_room(scope.tenant)
         admitted = self._validator.validate(found, [partition], *columns)
         if admitted.dead_lettered:
-            appended = self._state_log.append(admitted.writes, admitted.events)
+            appended = self._state_log.append(admitted.writes, admitted.events, door=self._metrics.caller.number)
             self._metrics.records_diverted += 1
             return appended.base_offsets[0], appended.group
         group = self._state_log.commit((event,), (Records(WAITING, *columns),))

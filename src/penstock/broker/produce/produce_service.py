@@ -67,9 +67,11 @@ class ProduceService:
         expected_offset: int | None = None,
         producer: Producer | None = None,
         allow_dead_letters: bool = True,
+        door: int | None = None,
     ) -> Appended:
         """Append the records to one partition, contiguously, as one entry of the log. True once the group in the reply
-        is committed. `headers` are marks of the broker's own, and count for nothing.
+        is committed. `headers` are marks of the broker's own, and count for nothing. `door`: where it is not that of
+        the caller of this moment.
 
         A record that does not fit the topic's schema is refused, or becomes a dead letter; see
         `RecordValidator.validate`. The reply is about the others; with none, it has the offset of the next one."""
@@ -77,6 +79,8 @@ class ProduceService:
         started = metrics.timer()
         self._access.require(identity, WRITE, scope, topic)
         found = topic_rules.find_partition(self._current(), scope, topic, partition)
+        if door is None:
+            door = metrics.caller.number
         if producer is not None and (repeated := self._engine.repeat_of(producer)) is not None:
             return repeated  # whatever holds for new records since
         if self._tenants_over_quota:
@@ -84,7 +88,7 @@ class ProduceService:
         if found.settings.schema is None:
             size = self._validator.measure(values, keys)
             records = Records(partition_id(found.id, partition), values, keys, headers, expires, expected_offset)
-            appended = self._engine.append((records,), (), producer)
+            appended = self._engine.append((records,), (), producer, door)
             if self._subscribed and expires is None and not appended.repeated:
                 self._fanout.offer(records.partition, appended, values)
         else:
@@ -95,7 +99,7 @@ class ProduceService:
             if len(validated.dead_lettered) == len(values):
                 writes = [Records(partition_id(found.id, partition), ()), *writes]
             writes[0].expected_offset = expected_offset
-            appended = self._state_log.append(writes, validated.events, producer)
+            appended = self._state_log.append(writes, validated.events, producer, door)
             metrics.records_diverted += 0 if appended.repeated else len(validated.dead_lettered)
         if not appended.repeated:
             metrics.produced(appended.group, len(values), size, started)
@@ -125,11 +129,11 @@ class ProduceService:
         if self._tenants_over_quota:
             self._quotas.check_room(scope.tenant)
         chosen = self._partitioner.choose(found, keys, partitions)
-        tracing = None if headers is None else metrics.tracing
+        tracing, door = None if headers is None else metrics.tracing, metrics.caller.number
         if len(values) == 1 and found.settings.schema is None:  # as a client appends that waits for each reply
             size = self._validator.measure(values, keys)
             records = Records(partition_id(found.id, chosen[0]), values, keys, headers, expires)
-            appended = self._engine.append((records,))
+            appended = self._engine.append((records,), (), None, door)
             metrics.produced(appended.group, 1, size, started)
             if tracing is not None and headers is not None:
                 tracing.produced(scope, topic, headers, 1, started, appended.group)
@@ -138,9 +142,9 @@ class ProduceService:
             found, chosen, values, keys, headers, expires, allow_dead_letters=allow_dead_letters
         )
         if validated.events:
-            appended = self._state_log.append(validated.writes, validated.events)
+            appended = self._state_log.append(validated.writes, validated.events, None, door)
         else:
-            appended = self._engine.append(validated.writes)
+            appended = self._engine.append(validated.writes, (), None, door)
         metrics.produced(appended.group, len(values), validated.size, started)
         if tracing is not None and headers is not None:
             tracing.produced(scope, topic, headers, len(values), started, appended.group)
@@ -185,7 +189,7 @@ class ProduceService:
         if self._tenants_over_quota:
             self._quotas.check_room(scope.tenant)
         validated = self._validator.validate(found, chosen, values, keys, headers, allow_dead_letters=False)
-        appended = self._state_log.append(validated.writes, (), of)
+        appended = self._state_log.append(validated.writes, (), of, metrics.caller.number)
         metrics.produced(appended.group, len(values), validated.size, started)
         if headers is not None and metrics.tracing is not None:
             metrics.tracing.produced(scope, topic, headers, len(values), started, appended.group)

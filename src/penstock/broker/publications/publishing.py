@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from penstock.broker.doors import FLIGHT
 from penstock.broker.errors import BrokerError, RecordRejected, RecordTooLarge, StagedNotFound, TopicNotFound
 from penstock.broker.limits import Limits
 from penstock.broker.names import Scope
@@ -269,7 +270,7 @@ class PublicationRun:
         context = self._context
         started = context.metrics.timer()
         found = self._writes(context.state_log.current(), self._parts[first:end], columns)
-        group = context.state_log.append(found.writes, [*found.created, *events]).group
+        group = context.state_log.append(found.writes, [*found.created, *events], door=FLIGHT).group
         self._committing = True
         if found.rows:
             context.metrics.produced(group, found.rows, found.size, started)

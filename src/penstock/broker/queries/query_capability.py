@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from penstock.broker.doors import SQL
 from penstock.broker.errors import BrokerError, QueryError, TableExists, TableNotFound
 from penstock.broker.fetch.fetch_service import FetchService
 from penstock.broker.fetch.read_view import ReadView
@@ -199,6 +200,7 @@ class QueryCapability:
                     keys,
                     expected_offset=expected,
                     allow_dead_letters=False,
+                    door=SQL,
                 )
             except OffsetMismatch:
                 statement.changed = False

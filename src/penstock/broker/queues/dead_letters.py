@@ -155,7 +155,7 @@ class DeadLetters:
             None if found.key is None else [found.key],
             [found.headers] if found.headers else None,
         )
-        appended = self._state_log.append((records,), (event,))
+        appended = self._state_log.append((records,), (event,), door=self._metrics.caller.number)
         if event.below > bounds.start:
             engine.trim({place: event.below})  # in the same group
         self._metrics.produced(appended.group, 1, size, started)

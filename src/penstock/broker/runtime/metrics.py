@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
 
+from penstock.broker.doors import NUMBERS
 from penstock.broker.names import Scope
 from penstock.broker.runtime.tracing import Tracing
 from penstock.log.engine import CommitGroup, GroupState, Reclaimed
@@ -101,11 +102,12 @@ class DoorMetrics:
 
     __slots__ = (
         *("bytes_in", "bytes_out", "errors", "fetch_latency", "messages_fetched", "messages_produced", "name"),
-        *("produce_latency", "requests", "sessions", "sessions_opened"),
+        *("number", "produce_latency", "requests", "sessions", "sessions_opened"),
     )
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.number = NUMBERS.get(name, 0)  # by which the log knows it
         self.messages_produced = 0
         self.messages_fetched = 0
         self.bytes_in = 0

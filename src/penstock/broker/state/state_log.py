@@ -54,12 +54,13 @@ class StateLog:
         writes: Sequence[Write],
         events: Sequence[AnyEvent],
         producer: Producer | None = None,
+        door: int = 0,
         *,
         shown: bool = True,
     ) -> Appended:
         """As `commit`, for those who want to know the records' offsets. If the events are not `shown` in any reply, no
         reply has to wait for them."""
-        appended = self.engine.append(writes, list(map(encode, events)), producer)
+        appended = self.engine.append(writes, list(map(encode, events)), producer, door)
         if appended.repeated:
             return appended  # the events are those of the first time
         apply_all(self.state, events)

@@ -176,7 +176,9 @@ class Transactions:
             return Committed(0, 0, state.transactions.get(id, 0), repeated=True), self._state_log.pending_commit
         started, now = self._metrics.timer(), self._clock()
         writes, created, size, dead_lettered = self._writes(identity, transaction)
-        appended = self._state_log.append(writes, [*created, TransactionCommitted(id, now)])
+        appended = self._state_log.append(
+            writes, [*created, TransactionCommitted(id, now)], door=self._metrics.caller.number
+        )
         transaction.outcome = appended.group
         if transaction.records:
             self._metrics.produced(appended.group, transaction.records, size, started)

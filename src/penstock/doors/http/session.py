@@ -57,6 +57,9 @@ class HttpSession:
         encrypted = bool(getattr(channel, "encrypted", False))
         self._login = Login(broker, identity, channel.peer, cookies=cookies, encrypted=encrypted)
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
+        self._figures = broker.metrics.door("http")
+        self._figures.sessions += 1
+        self._figures.sessions_opened += 1
         self._turn = Turn(broker.turns, self._resume)
         self._request: h11.Request | None = None
         self._latest: h11.Request | None = None  # for `describe_work`
@@ -101,7 +104,7 @@ class HttpSession:
         self._finish()
 
     def lost(self) -> None:
-        self._closed = True
+        self._end()
         self._close_stream()
 
     @property
@@ -174,6 +177,7 @@ class HttpSession:
         return True
 
     def _open(self, request: h11.Request) -> None:
+        self._figures.requests += 1
         path, _, query = request.target.partition(b"?")
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers}
         if self._broker.tracing is not None:
@@ -189,7 +193,7 @@ class HttpSession:
         try:
             admission = self._application.open(head)
         except EXPECTED_ERRORS as error:
-            admission = error_reply(error)
+            admission = self._refuse(error)
         self._admit(admission)
 
     def _admit(self, admission: Admission) -> None:
@@ -221,10 +225,18 @@ class HttpSession:
         assert call is not None
         if isinstance(call, HttpReply):
             return call
+        metrics = self._broker.metrics
+        before, metrics.caller = metrics.caller, self._figures
         try:
             return call.run(body)
         except EXPECTED_ERRORS as error:
-            return error_reply(error)
+            return self._refuse(error)
+        finally:
+            metrics.caller = before
+
+    def _refuse(self, error: Exception) -> HttpReply:
+        self._figures.failed(error)
+        return error_reply(error)
 
     # -- replies
 
@@ -245,10 +257,14 @@ class HttpSession:
         self._waiting = True
 
         def finish() -> None:
+            metrics = self._broker.metrics
+            before, metrics.caller = metrics.caller, self._figures
             try:
                 found = work.finish()
             except EXPECTED_ERRORS as error:
-                found = error_reply(error)
+                found = self._refuse(error)
+            finally:
+                metrics.caller = before
             self._waiting = False
             if not self._closed:
                 then(found)
@@ -262,7 +278,7 @@ class HttpSession:
             return
         if group.state is GroupState.FAILED:
             assert group.error is not None
-            reply = error_reply(group.error)
+            reply = self._refuse(group.error)
         self._send_reply(reply)
         self._go_on()  # the next request may be here already
 
@@ -406,6 +422,13 @@ class HttpSession:
 
     def _close(self) -> None:
         self._close_stream()
-        if not self._closed:
-            self._closed = True
+        if self._end():
             self._channel.close()
+
+    def _end(self) -> bool:
+        """True the first time."""
+        if self._closed:
+            return False
+        self._closed = True
+        self._figures.sessions -= 1
+        return True
