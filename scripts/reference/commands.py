@@ -38,7 +38,7 @@ SHARED: Final = {
     "Connection options": (
         tuple(name for name in TargetFlags._fields if name not in DIRECTORY),
         """Commands that talk to a broker have these. A flag beats its environment variable, and that beats the
-context in use (`penstock context use`): [which broker](../cli.md#which-broker).""",
+context in use (`penstock context use`): [choosing a broker](../cli.md#choosing-a-broker).""",
     ),
     "Directory options": (
         DIRECTORY,

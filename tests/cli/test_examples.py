@@ -26,6 +26,7 @@ ONLY_PARSED = {
     "penstock up": "runs for ever: test_up.py",
     "tail -f": "runs for ever",
     "penstock conformance --against": "test_conformance.py",
+    "penstock mirror kafka": "a cluster of Kafka: tests/mirror/test_kafka.py",
     "penstock pipeline run": "Spark: tests/spark",
     "penstock pipeline dry-run": "Spark: tests/spark",
     "penstock pipeline status": "Spark: tests/spark",

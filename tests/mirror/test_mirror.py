@@ -80,7 +80,7 @@ def test_every_record_arrives_once_and_in_order_and_a_second_run_finds_nothing_l
             found += [record.payload for record in records]
     assert found == [b"%d" % number for number in range(RECORDS)]
     assert f"plain → {target}: 0 record(s)" in mirror(brokers, of, to, "--topic", f"plain={target}").stdout
-    assert ("may come twice" in done.stderr) is (to in ("felix", "blipmq"))
+    assert ("delivered twice" in done.stderr) is (to in ("felix", "blipmq"))
 
 
 def test_streams_of_kimberlite_both_ways(brokers: tuple[BrokerProcess, BrokerProcess]) -> None:
@@ -141,11 +141,11 @@ def test_what_a_subscription_gets_is_acknowledged_when_it_is_stored(
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("kafka://a:1", "penstock://b:1"), 2, "kafka:// is not supported; there are penstock://, rustlog://"),
+        (("amqp://a:1", "penstock://b:1"), 2, "amqp:// is not supported; the schemes are penstock://, rustlog://"),
         (("penstock://a:1", "nonsense"), 2, "expected a URL"),
-        (("penstock://u:p@a:1", "penstock://b:1"), 2, "a password does not belong into a URL"),
+        (("penstock://u:p@a:1", "penstock://b:1"), 2, "must not contain a password"),
         (("penstock://u@a:1", "penstock://b:1"), 2, "needs a password"),
-        (("penstock://a:1?x=1", "penstock://b:1"), 2, "there is no option 'x'"),
+        (("penstock://a:1?x=1", "penstock://b:1"), 2, "unknown option 'x'"),
         (("felix://a:1", "penstock://b:1"), 1, "say whom to trust"),
         (("kimberlite://a:1", "penstock://b:1"), 2, "cannot list its topics"),
         (("blipmq://a:1", "penstock://b:1", "--from", "7"), 2, "has no past"),

@@ -53,17 +53,25 @@ def mirror(
     state: Annotated[
         str | None, typer.Option("--state", metavar="FILE", help="Progress, where the destination cannot keep it.")
     ] = None,
+    origin: Annotated[
+        bool,
+        typer.Option("--origin", help="Add headers with the source's topic, partition, offset and time (mirror-…)."),
+    ] = False,
 ) -> None:
-    """Copy topics from one broker to another, and say what is lost on the way.
+    """Copy topics from one broker to another.
 
-    URLs: penstock://HOST:PORT, rustlog://, flymq://USER@HOST, blipmq://, kimberlite://HOST?tenant=7 and
-    felix://HOST?fingerprint=…; each speaks its protocol alone, so that it may be an original server. TLS is ?tls=1 or
-    ?ca=FILE. Streams of Kimberlite are named by their number, as in --topic 7=orders.
+    URLs: penstock://HOST:PORT, kafka://HOST:PORT, rustlog://, flymq://USER@HOST, blipmq://, kimberlite://HOST?tenant=7
+    and felix://HOST?fingerprint=…; URL/TOPIC is short for --topic TOPIC. Each side speaks only the protocol of its URL,
+    so it can be another vendor's server. TLS: ?tls=1 or ?ca=FILE. Kimberlite streams are named by number, as in
+    --topic 7=orders. kafka:// needs the package penstock[kafka].
 
-    Killed and started again, it goes on where it was. Records arrive exactly once at penstock:// and kimberlite://, and
-    at rustlog:// and flymq:// while nobody else writes to the topic; at least once elsewhere, which it says.
+    A mirror that is restarted continues where it stopped. Delivery is exactly once to penstock://, kafka:// and
+    kimberlite://, and to rustlog:// and flymq:// as long as nobody else writes to the topic; at least once otherwise.
+    Fields that the destination cannot store are dropped, with a note on stderr.
 
     penstock mirror penstock://old:9092 penstock://new:9092 --topic 'orders.*' --follow
+
+    penstock mirror kafka://broker-1:9092,broker-2:9092/orders penstock://127.0.0.1:9092
 
     penstock mirror rustlog://legacy:9092 penstock://ada@new:9092 --destination-secret-file ada.password --prefix old.
     """
@@ -86,14 +94,16 @@ def mirror(
     try:
         places = both(of, to, kept)
         with contextlib.closing(places.source), contextlib.closing(places.destination):
-            topics = _topics(places, topic or [], prefix)
+            topics = _topics(places, _wanted(topic or [], of.topic, to.topic), prefix)
             if of.address == to.address and any(theirs == ours for theirs, ours in topics):
                 fail("source and destination are the same broker: give topics another name, with --prefix", 2)
+            if origin and "headers" not in places.destination.carries:
+                fail(f"--origin: {to.scheme}:// has no headers", 2)
             _tell(places, of, to)
             with progress_to("mirroring") as report:
                 copier = Copier(
                     places, name or of.name, topics, kept,
-                    start=start, follow=follow, rate=rate, say=_note, report=report,
+                    start=start, follow=follow, rate=rate, origin=origin, say=_note, report=report,
                 )  # fmt: skip
                 copier.run()
     except (MirrorError, PenstockError, ValueError, OSError) as error:
@@ -103,6 +113,17 @@ def mirror(
         counts[part.topic, part.target] = counts.get((part.topic, part.target), 0) + part.copied
     for (theirs, ours), count in counts.items():
         typer.echo(f"{theirs} → {ours}: {count} record(s)")
+
+
+def _wanted(topics: list[str], source: str | None, destination: str | None) -> list[str]:
+    """The topics of the options and of the URLs' paths."""
+    if source is not None:
+        topics = [*topics, source]
+    if destination is None:
+        return topics
+    if len(topics) != 1 or _is_pattern(topics[0]) or "=" in topics[0]:
+        fail("a topic in the destination's URL needs exactly one in the source's URL, or one --topic", 2)
+    return [f"{topics[0]}={destination}"]
 
 
 def _topics(places: Places, wanted: list[str], prefix: str) -> list[tuple[str, str]]:
@@ -138,10 +159,11 @@ def _tell(places: Places, of: Location, to: Location) -> None:
     """Tell what is lost on the way, and how often records may arrive."""
     if lost := places.lost():
         _note(f"{to.scheme}:// does not carry {' and '.join(lost)}: left out")
-    _note("times are those at which the destination stores the records")
+    if not places.keeps_times:
+        _note("the destination stamps records with the time at which it stores them; --origin keeps the source's")
     if not places.exactly_once:
         which = of if not places.source.replayable else to
-        _note(f"{which.scheme}:// cannot tell what was done last: after a failure some records may come twice")
+        _note(f"{which.scheme}:// is at least once: after a failure, some records may be delivered twice")
 
 
 def _note(text: str) -> None:

@@ -7,6 +7,7 @@ that it may be an original server that knows no other.
 How often a record arrives depends on the destination:
 
     penstock    exactly once   batches are numbered, and one that is sent again counts once
+    kafka       exactly once   a batch and the progress of the mirror are one transaction
     kimberlite  exactly once   an append says where it expects the stream to end
     rustlog     exactly once   while nobody else writes there: after a failure the end of the partition is compared with
     flymq       exactly once   what was to be written (`copier.recovered`)

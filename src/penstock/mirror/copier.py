@@ -2,7 +2,8 @@
 
 Before a batch is written, its `Intent` is stored with the destination. Whoever comes later finds the last one there,
 and finds out whether it was carried out: a numbered batch is written again, and counts once; else the end of the
-destination's partition is compared with what was to be written.
+destination's partition is compared with what was to be written. A destination with transactions (Kafka) stores both
+in one, so that the last intent was always carried out.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from penstock.mirror import progress
 from penstock.mirror.ends import MAX_BYTES, MAX_RECORDS, Batch, Places
 from penstock.mirror.errors import Unsupported
 from penstock.mirror.progress import Intent, StateFile
-from penstock.mirror.records import Chunk, MirrorRecord
+from penstock.mirror.records import Chunk, MirrorRecord, with_origin
 
 Start: TypeAlias = Literal["earliest", "latest"] | int | datetime
 
@@ -77,6 +78,7 @@ class Copier:
         start: Start = "earliest",
         follow: bool = False,
         rate: float | None = None,
+        origin: bool = False,
         say: Callable[[str], None] = lambda _: None,
         report: Callable[[int, int], None] | None = None,
     ) -> None:
@@ -85,6 +87,7 @@ class Copier:
         self._start = start
         self._follow = follow
         self._rate = rate
+        self._origin = origin
         self._say = say
         self._report = report
         self._name = name
@@ -115,7 +118,7 @@ class Copier:
             for number in range(count):
                 part = PartitionCopy(topic, number, target, number % held, f"{mirror}-{number}")
                 if self._places.exactly_once:
-                    destination.create(part.progress_topic, 1)
+                    destination.create_progress(part.progress_topic)
                 if not self._follow and source.tells_end:
                     part.until = source.bounds(topic, number)[1]
                 found.append(part)
@@ -163,19 +166,23 @@ class Copier:
 
     def _write(self, part: PartitionCopy, chunk: Chunk) -> None:
         destination = self._places.destination
-        end = destination.end(part.target, part.target_partition)
-        if self._places.exactly_once:
-            intent = Intent(first=part.position, next=chunk.next_offset, end=end, epoch=part.epoch, number=part.number)
-            destination.append(part.progress_topic, 0, progress.encode(intent))
-        self._write_batch(part, chunk.records, part.epoch, part.number, end)
+        once = self._places.exactly_once
+        end = 0 if once and destination.transactional else destination.end(part.target, part.target_partition)
+        intent = Intent(first=part.position, next=chunk.next_offset, end=end, epoch=part.epoch, number=part.number)
+        batch = self._batch(part, chunk.records, intent)
+        if once and destination.transactional:
+            destination.write_with_progress(batch, part.progress_topic, progress.encode(intent))
+        else:
+            if once:
+                destination.append(part.progress_topic, 0, progress.encode(intent))
+            destination.write(batch)
         part.number += 1
 
-    def _write_batch(
-        self, part: PartitionCopy, records: Sequence[MirrorRecord], epoch: int, number: int, end: int
-    ) -> None:
-        self._places.destination.write(
-            Batch(part.target, part.target_partition, records, part.producer, epoch, number, end)
-        )
+    def _batch(self, part: PartitionCopy, records: Sequence[MirrorRecord], intent: Intent) -> Batch:
+        if self._origin:
+            records = [with_origin(each, part.topic, part.partition) for each in records]
+        where = (part.target, part.target_partition)
+        return Batch(*where, records, part.producer, intent.epoch, intent.number, intent.end)
 
     # -- where to begin
 
@@ -186,20 +193,31 @@ class Copier:
             known = self._state.get(part.key)
             part.position = self._first(part) if known is None else known
             return
+        self._places.destination.fence(part.target, part.producer)
         data = self._places.destination.last(part.progress_topic, 0)
         intent = None if data is None else progress.decode(data)
         if intent is None:
             part.position = self._first(part)
             return
-        part.position = self._recovered(part, intent)
+        part.position = self._still_there(part, self._recovered(part, intent))
         part.epoch = max(part.epoch, intent.epoch + 1)  # another mirror that still runs is fenced off
+
+    def _still_there(self, part: PartitionCopy, position: int) -> int:
+        """The position, or the first one that the source still has."""
+        first, _ = self._places.source.bounds(part.topic, part.partition)
+        if position < first:
+            where = f"{part.topic}/{part.partition}"
+            self._say(f"{where}: the source no longer has offsets {position} to {first - 1}; they are not mirrored")
+        return max(position, first)
 
     def _recovered(self, part: PartitionCopy, intent: Intent) -> int:
         """The position behind what is there of an intent's batch."""
+        if self._places.destination.transactional:
+            return intent.next
         wanted = self._again(part, intent)
         if self._places.destination.numbered:
             if wanted:
-                self._write_batch(part, wanted, intent.epoch, intent.number, intent.end)
+                self._places.destination.write(self._batch(part, wanted, intent))
             return intent.next
         keyed = "keys" in self._places.destination.carries
         found = 0

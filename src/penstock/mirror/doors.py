@@ -29,6 +29,10 @@ def source(place: Location, state: StateFile) -> Source:
             from penstock.mirror.felix import FelixSource
 
             return FelixSource(place)
+        case "kafka":
+            from penstock.mirror.kafka import KafkaSource
+
+            return KafkaSource(place)
         case _:
             from penstock.mirror.blipmq import BlipMqSource
 
@@ -57,6 +61,10 @@ def destination(place: Location) -> Destination:
             from penstock.mirror.felix import FelixDestination
 
             return FelixDestination(place)
+        case "kafka":
+            from penstock.mirror.kafka import KafkaDestination
+
+            return KafkaDestination(place)
         case _:
             from penstock.mirror.blipmq import BlipMqDestination
 

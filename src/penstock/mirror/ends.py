@@ -72,14 +72,27 @@ class Destination(ABC):
     """Whether what was written can be read back; else progress is in a file, and a batch may come twice."""
     numbered: ClassVar[bool] = False
     """Whether a batch with a number counts once, however often it is written."""
+    transactional: ClassVar[bool] = False
+    """Whether a batch and the progress of the mirror are stored in one transaction, by `write_with_progress`."""
+
+    def fence(self, target: str, producer: str) -> None:  # noqa: B027 - for those with transactions
+        """End the transactions of earlier runs of this producer, before progress is read."""
 
     @abstractmethod
     def create(self, topic: str, partitions: int) -> int:
         """Make a topic unless there is one. The number of its partitions."""
 
+    def create_progress(self, topic: str) -> None:
+        """Make a topic for progress unless there is one: of one partition, whose last record must not expire."""
+        self.create(topic, 1)
+
     @abstractmethod
     def write(self, batch: Batch) -> None:
         """Returns when all of it is stored. Raises a PenstockError if it is not, or if that is not known."""
+
+    def write_with_progress(self, batch: Batch, topic: str, progress: bytes) -> None:
+        """Store a batch, and its progress in a topic of its own: both or neither. Raises like `write`."""
+        raise NotImplementedError
 
     def end(self, topic: str, partition: int) -> int:  # noqa: ARG002 - of those who are not readable
         """The offset behind the last record of a partition."""
@@ -112,6 +125,10 @@ class Places(NamedTuple):
         return self.source.replayable and self.destination.readable
 
     def lost(self) -> list[Part]:
-        """The parts that the destination cannot take of what the source has. Times are always the destination's own."""
+        """The parts that the destination cannot take of what the source has; times apart (`keeps_times`)."""
         left_out = self.source.carries - self.destination.carries - {"times"}
         return [part for part in PARTS if part in left_out]
+
+    @property
+    def keeps_times(self) -> bool:
+        return "times" in self.source.carries & self.destination.carries

@@ -7,13 +7,14 @@ from typing import NamedTuple
 
 
 class MirrorRecord(NamedTuple):
-    """A record as a source told it; what its protocol does not carry is empty."""
+    """A record as read from a source; fields that its protocol does not carry are empty."""
 
     offset: int
     value: bytes
     key: bytes | None = None
     headers: tuple[tuple[str, bytes], ...] = ()
     timestamp: int | None = None  # µs since 1970
+    tombstone: bool = False  # Kafka's null value: `value` is empty
 
 
 class Chunk(NamedTuple):
@@ -21,3 +22,15 @@ class Chunk(NamedTuple):
 
     records: Sequence[MirrorRecord]
     next_offset: int
+
+
+def with_origin(record: MirrorRecord, topic: str, partition: int) -> MirrorRecord:
+    """The record with headers that say where it comes from: the source's topic, partition, offset and time (µs)."""
+    origin = [
+        ("mirror-topic", topic.encode()),
+        ("mirror-partition", b"%d" % partition),
+        ("mirror-offset", b"%d" % record.offset),
+    ]
+    if record.timestamp is not None:
+        origin.append(("mirror-timestamp", b"%d" % record.timestamp))
+    return record._replace(headers=(*record.headers, *origin))

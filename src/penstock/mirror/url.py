@@ -1,4 +1,5 @@
-"""URLs of brokers: `rustlog://host:port`, `flymq://user@host`, `kimberlite://host?tenant=7`, `felix://host?ca=FILE`.
+"""URLs of brokers: `rustlog://host:port`, `flymq://user@host/topic`, `kimberlite://host?tenant=7`, `felix://host?ca=FILE`,
+`kafka://host:port,host:port/topic`.
 
 A secret is never part of one: it would be in the list of processes and in the shell's history.
 """
@@ -6,12 +7,14 @@ A secret is never part of one: it would be in the list of processes and in the s
 from __future__ import annotations
 
 from typing import Final, NamedTuple
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
-from penstock.clients._core.address import Address
+from penstock.clients._core.address import Address, parse_address
 from penstock.mirror.errors import MirrorError
 
-PORTS: Final = {"penstock": 9092, "rustlog": 9092, "flymq": 9092, "blipmq": 5555, "kimberlite": 5432, "felix": 5000}
+PORTS: Final = {
+    "penstock": 9092, "rustlog": 9092, "flymq": 9092, "blipmq": 5555, "kimberlite": 5432, "felix": 5000, "kafka": 9092,
+}  # fmt: skip
 OPTIONS: Final = {
     "penstock": ("ca", "tls"),
     "rustlog": ("ca", "tls", "dialect"),
@@ -19,6 +22,7 @@ OPTIONS: Final = {
     "blipmq": ("ca", "tls"),
     "kimberlite": ("ca", "tls", "tenant"),
     "felix": ("ca", "fingerprint", "insecure", "tenant", "namespace"),
+    "kafka": ("ca", "tls", "mechanism"),
 }
 """What may stand behind the question mark."""
 
@@ -31,6 +35,8 @@ class Location(NamedTuple):
     user: str | None
     options: dict[str, str]
     secret: str | None = None  # a password if there is a user, else an API key or a token
+    topic: str | None = None  # of the URL's path
+    others: tuple[Address, ...] = ()  # more servers of the same cluster
 
     @property
     def name(self) -> str:
@@ -41,26 +47,37 @@ class Location(NamedTuple):
 
 def parse(text: str, secret: str | None = None) -> Location:
     """Raises MirrorError."""
+    scheme = text.partition("://")[0]
+    if scheme not in PORTS:
+        known = ", ".join(f"{scheme}://" for scheme in PORTS)
+        what = f"{scheme}:// is not supported" if "://" in text else "expected a URL such as penstock://host:9092"
+        raise MirrorError(f"{text}: {what}; the schemes are {known}")
     try:
-        parts = urlsplit(text)
+        others, text_of_one = _others(scheme, text)
+        parts = urlsplit(text_of_one)
         port = parts.port
     except ValueError as error:
         raise MirrorError(f"{text}: {error}") from error
-    if parts.scheme not in PORTS:
-        known = ", ".join(f"{scheme}://" for scheme in PORTS)
-        what = f"{parts.scheme}:// is not supported" if parts.scheme else "expected a URL such as penstock://host:9092"
-        raise MirrorError(f"{text}: {what}; there are {known}")
     if parts.password is not None:
-        raise MirrorError("a password does not belong into a URL: put it into a file, and name that")
+        raise MirrorError("a URL must not contain a password: put it in a file and give the file's name")
     if not parts.hostname:
-        raise MirrorError(f"{text}: there is no host in it")
-    if parts.path not in ("", "/"):
-        raise MirrorError(f"{text}: topics are chosen with --topic, not by a path")
+        raise MirrorError(f"{text}: the host is missing")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     for name in options:
-        if name not in OPTIONS[parts.scheme]:
-            known = ", ".join(OPTIONS[parts.scheme])
-            raise MirrorError(f"{text}: there is no option {name!r}; {parts.scheme}:// has {known}")
+        if name not in OPTIONS[scheme]:
+            raise MirrorError(f"{text}: unknown option {name!r}; {scheme}:// has {', '.join(OPTIONS[scheme])}")
     if parts.username and secret is None:
         raise MirrorError(f"{text}: user {parts.username} needs a password, in a file")
-    return Location(parts.scheme, Address(parts.hostname, port or PORTS[parts.scheme]), parts.username, options, secret)
+    topic = unquote(parts.path.strip("/")) or None
+    address = Address(parts.hostname, port or PORTS[scheme])
+    return Location(scheme, address, parts.username, options, secret, topic, others)
+
+
+def _others(scheme: str, text: str) -> tuple[tuple[Address, ...], str]:
+    """The servers behind the first one, and the URL without them. Raises ValueError."""
+    head, _, rest = text.partition("://")
+    servers = rest.partition("?")[0].partition("/")[0]
+    if scheme != "kafka" or "," not in servers:
+        return (), text
+    first, *others = servers.split(",")
+    return tuple(parse_address(each, PORTS[scheme]) for each in others), f"{head}://{first}{rest[len(servers) :]}"

@@ -45,8 +45,11 @@ class MockCluster:
 
     def new_topic(self) -> str:
         """A topic of one partition, which nobody has used."""
-        topic = f"topic-{next(_numbers)}"
-        assert not self._library.rd_kafka_mock_topic_create(self._cluster, topic.encode(), 1, min(3, self.brokers))
+        return self.create_topic(f"topic-{next(_numbers)}", 1)
+
+    def create_topic(self, topic: str, partitions: int) -> str:
+        name, replicas = topic.encode(), min(3, self.brokers)
+        assert not self._library.rd_kafka_mock_topic_create(self._cluster, name, partitions, replicas)
         return topic
 
     def stop(self) -> None:
