@@ -40,7 +40,7 @@ echo "  elsewhere:       make PYTHON=/path/to/python3.11 up" >&2; \
 exit 1
 endef
 
-.PHONY: help up setup check test lint types pytest unit bench bursts bench-spark crash fuzz fuzz-rounds canaries matrix test-kafka reference pictures screenshots docs soak compiled test-compiled wheel lock clean
+.PHONY: help up setup check test lint types pytest unit bench bursts bench-spark crash fuzz fuzz-rounds canaries matrix test-kafka test-delta reference pictures screenshots docs soak compiled test-compiled wheel lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -127,6 +127,18 @@ build/kafka/.ready: tests/kafka/pom.xml | build
 
 test-kafka: $(VENV)/.ready-to-test build/kafka/.ready ## brokers on a journal on Kafka: three real nodes, killed and stopped; needs mvn, takes some minutes
 	PENSTOCK_TEST_KAFKA_JARS=$(CURDIR)/build/kafka $(BIN)/pytest tests/kafka
+
+# Delta's own connector for Spark, for tests/spark/test_delta_connector.py, which is skipped without it.
+DELTA_POM = tests/spark/delta_connector/pom.xml
+build/delta-connector/.ready: $(DELTA_POM) | build
+	@command -v mvn >/dev/null || { echo "Delta's connector for Spark comes by Maven, and there is no mvn on PATH." >&2; exit 1; }
+	@rm -rf $(@D)
+	mvn --quiet --batch-mode --file $(DELTA_POM) dependency:copy-dependencies -DincludeScope=runtime \
+	  -DincludeGroupIds=io.delta,io.unitycatalog -DoutputDirectory=$(CURDIR)/$(@D)
+	@touch $@
+
+test-delta: $(VENV)/.ready-to-test build/spark-classes.jsa build/delta-connector/.ready ## tables as Delta's own connector for Spark reads them; needs mvn
+	$(BIN)/pytest tests/spark/test_delta_connector.py
 
 reference: $(VENV)/.ready-to-test ## write docs/reference/ anew: commands, configuration keys, metrics and errors, from the code
 	$(BIN)/python -m scripts.reference
