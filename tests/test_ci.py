@@ -12,6 +12,7 @@ import pytest
 pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).parent.parent
+ON_KAFKA = "tests on Kafka"
 PASSES = "def test_{name}(): pass\n"
 FAILS = "def test_{name}(): assert False\n"
 UNSTEADY = """
@@ -37,8 +38,12 @@ def ci(directory: Path, *suite: str, types: str = "true") -> tuple[bool, str]:
         ".venv/bin/ruff": "#!/bin/sh\n",
         ".venv/bin/mypy": f"#!/bin/sh\n{types}\n",
         ".venv/bin/python": f'#!/bin/sh\nexec {sys.executable} "$@"\n',
-        ".venv/bin/pytest": f'#!/bin/sh\nexec {sys.executable} -m pytest "$@"\n',
+        ".venv/bin/pytest": f'#!/bin/sh\n[ "$*" = tests/kafka ] && echo {ON_KAFKA} && exit\n'
+        f'exec {sys.executable} -m pytest "$@"\n',
         ".venv/.ready-to-test": "",
+        "tools/mvn": "#!/bin/sh\n",
+        "tests/kafka/pom.xml": "",
+        "build/kafka/.ready": "",
         **{f"test_{at}.py": text.format(name=at) for at, text in enumerate(suite)},
     }.items():
         path = directory / name
@@ -46,6 +51,7 @@ def ci(directory: Path, *suite: str, types: str = "true") -> tuple[bool, str]:
         path.write_text(text)
         path.chmod(0o755)
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST", "MAKE", "MFLAGS"))}
+    environment["PATH"] = f"{directory / 'tools'}:{environment['PATH']}"
     done = subprocess.run(
         ["bash", ".ci/run"], cwd=directory, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
@@ -60,11 +66,17 @@ def test_tests_that_pass_alone_are_named(tmp_path: Path) -> None:
         "test_1.py::test_1",
         "test_2.py::test_2",
     ]
+    assert ON_KAFKA in out
+
+
+def test_where_maven_is_real_kafka_nodes_come_last(tmp_path: Path) -> None:
+    passed, out = ci(tmp_path, PASSES)
+    assert passed and ON_KAFKA in out.splitlines()[-1], out
 
 
 def test_a_test_that_fails_again_is_broken(tmp_path: Path) -> None:
     passed, out = ci(tmp_path, UNSTEADY, FAILS)
-    assert not passed and "1 failed, 1 passed" in out and "unsteady" not in out, out
+    assert not passed and "1 failed, 1 passed" in out and "unsteady" not in out and ON_KAFKA not in out, out
 
 
 def test_many_failures_get_no_second_look(tmp_path: Path) -> None:

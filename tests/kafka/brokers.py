@@ -10,6 +10,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
+from urllib.parse import urlsplit
 
 from tests.kafka.kraft import Cluster
 from tests.launcher import BrokerProcess
@@ -30,6 +31,7 @@ class Broker:
     """One of several with the same journal. Its lines are read as they come."""
 
     def __init__(self, directory: Path, name: str, url: str) -> None:
+        self.journal = urlsplit(url).path.removeprefix("/")
         self.port, self.http_port = steady_port(), steady_port()
         self._arguments = (
             *(directory / name, "--storage", url),
@@ -56,7 +58,7 @@ class Broker:
                     self.lines.append(line)
                     self._changed.notify_all()
 
-    def says(self, text: str, seconds: float = 60) -> None:
+    def says(self, text: str, seconds: float = 120) -> None:
         with self._changed:
             found = self._changed.wait_for(lambda: any(text in line for line in self.lines), seconds)
         assert found, f"no {text!r} in:\n{''.join(self.lines)}"
@@ -109,7 +111,7 @@ class Writer:
         self._thread.join(60)
         assert not self._thread.is_alive()
 
-    def more(self, count: int, seconds: float = 60) -> None:
+    def more(self, count: int, seconds: float = 120) -> None:
         """Wait until so many more are acknowledged."""
         wanted = len(self.acknowledged) + count
         give_up = time.monotonic() + seconds

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -19,6 +18,10 @@ from tests.ports import steady_port
 JARS = os.environ.get("PENSTOCK_TEST_KAFKA_JARS", "")
 CLUSTER_ID = "cGVuc3RvY2stdGVzdHMtMQ"  # Kafka's form: 16 bytes in base64
 START_SECONDS = 90
+_JAVA_OPTIONS = (
+    *("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+    *("-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS"),
+)
 
 _PROPERTIES = """
 process.roles=broker,controller
@@ -60,7 +63,7 @@ class Node:
     def _java(self, heap: str, *command: str) -> subprocess.Popen[bytes]:
         with (self.directory / "output.txt").open("ab") as output:
             return subprocess.Popen(
-                ["java", f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{JARS}/*", *command],
+                ["java", f"-Xmx{heap}", *_JAVA_OPTIONS, "-cp", f"{JARS}/*", *command],
                 stdout=output,
                 stderr=output,
                 cwd=self.directory,
@@ -77,10 +80,8 @@ class Node:
         self._process.send_signal(number)
 
     @property
-    def listening(self) -> bool:
-        with socket.socket() as probe:
-            probe.settimeout(1)
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+    def runs(self) -> bool:
+        return self._process is not None
 
 
 class Cluster:
@@ -104,6 +105,13 @@ class Cluster:
         for node in self.nodes:
             node.kill()
 
+    def mend(self) -> None:
+        """Start the nodes that were killed, and wait until all are members."""
+        for node in self.nodes:
+            if not node.runs:
+                node.start()
+        self.wait()
+
     def wait(self) -> None:
         """Until all nodes are members."""
         give_up = time.monotonic() + START_SECONDS
@@ -116,6 +124,12 @@ class Cluster:
                 pass
             assert time.monotonic() < give_up, self._output()
             time.sleep(0.2)
+
+    def leader(self, topic: str) -> Node:
+        """The node that has the lead of a topic of one partition."""
+        admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        number = admin.list_topics(topic, timeout=START_SECONDS).topics[topic].partitions[0].leader
+        return next(node for node in self.nodes if node.number == number)
 
     def _output(self) -> str:
         return "\n".join((node.directory / "output.txt").read_text()[-3000:] for node in self.nodes)

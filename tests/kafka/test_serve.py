@@ -20,6 +20,7 @@ from penstock.clients.rustlog.errors import WriteDoubtful
 pytestmark = pytest.mark.process
 
 Start = Callable[..., Broker]
+PATIENT = 120  # s that something may take on a busy machine
 
 
 @pytest.fixture
@@ -35,6 +36,7 @@ def start(cluster: Cluster, tmp_path: Path) -> Iterator[Start]:
     yield make
     for broker in brokers:
         broker.kill()
+    cluster.mend()
 
 
 def health(broker: Broker) -> tuple[int, str]:
@@ -92,34 +94,35 @@ def test_a_zombie_steps_down(start: Start) -> None:
     writer.check(standby.values()[1:])
 
 
-def test_kafka_loses_a_node_and_then_goes_away(start: Start, cluster: Cluster) -> None:
+def test_kafka_loses_the_leader_of_the_journal(start: Start, cluster: Cluster) -> None:
     broker = start("a").ready()
     broker.write("first")
-    try:
-        with Writer(broker) as writer:
-            writer.more(100)
-            cluster.nodes[0].kill()
-            writer.more(100, 180)  # until Kafka has elected others, which takes its time on a busy machine
-        cluster.nodes[1].kill()  # one of three is not enough
-        with rustlog.Client("127.0.0.1", broker.port, timeout=60) as client:
-            with pytest.raises(WriteDoubtful):
-                client.produce(TOPIC, 0, [b"nobody knows"])
-            with pytest.raises(rustlog.ServerError, match="not available now: nothing was stored"):
-                client.produce(TOPIC, 0, [b"no"])
-        writer.check(broker.values()[1:])  # reads go on
-        status, reason = health(broker)
-        assert status == 503
-        assert "Kafka does not answer" in reason
-    finally:
-        for node in cluster.nodes[:2]:
-            node.kill()
-            node.start()
-    cluster.wait()
+    with Writer(broker) as writer:
+        writer.more(50)
+        cluster.leader(f"{broker.journal}.journal").kill()
+        writer.more(50, PATIENT)  # Kafka elects another one, which the broker has to find
+    writer.check(broker.values()[1:])
+
+
+def test_kafka_goes_away_and_comes_back(start: Start, cluster: Cluster) -> None:
+    broker = start("a").ready()
+    broker.write("first")
+    for node in cluster.nodes[:2]:  # one of three is not enough
+        node.kill()
+    with rustlog.Client("127.0.0.1", broker.port, timeout=PATIENT) as client:
+        with pytest.raises(WriteDoubtful):
+            client.produce(TOPIC, 0, [b"nobody knows"])
+        with pytest.raises(rustlog.ServerError, match="not available now: nothing was stored"):
+            client.produce(TOPIC, 0, [b"no"])
+    assert broker.values() == ["first"]  # reads go on
+    status, reason = health(broker)
+    assert status == 503
+    assert "Kafka does not answer" in reason
+    cluster.mend()
     broker.says("the journal on Kafka goes on")
     assert health(broker) == (200, "")
     broker.write("last")
-    values = broker.values()
-    assert [value for value in values if value != "nobody knows"] == ["first", *writer.acknowledged, "last"]
+    assert [value for value in broker.values() if value != "nobody knows"] == ["first", "last"]
 
 
 def test_a_directory_is_the_cache_of_one_journal(cluster: Cluster, start: Start, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 REQUEST_SECONDS: Final = 10.0
+ATTEMPT_SECONDS: Final = 2.0  # after which a request is made anew
+PAUSE_SECONDS: Final = 0.1
 READ_RECORDS: Final = 500  # at a time
 Options = Mapping[str, str | int | float | bool]
 
@@ -48,13 +51,23 @@ class KafkaJournal:
     def bounds(self) -> tuple[int, int]:
         if self._looker is None:
             self._looker = self._consumer()
-        try:
-            found = self._looker.get_watermark_offsets(TopicPartition(self._topic, self._cell), timeout=REQUEST_SECONDS)
-        except KafkaException as error:
-            raise LogUnavailable(f"Kafka does not tell where {self._topic} ends: {error.args[0].str()}") from None
-        if found is None:
-            raise LogUnavailable(f"Kafka does not tell where {self._topic} ends within {REQUEST_SECONDS:g} s")
-        return int(found[0]), int(found[1])
+        give_up = time.monotonic() + REQUEST_SECONDS
+        while True:
+            try:
+                # librdkafka asks the leader that it knows, for as long as it may, though that node be gone: so it is
+                # told to find the leader first, and to ask again soon.
+                self._looker.list_topics(self._topic, timeout=ATTEMPT_SECONDS)
+                place = TopicPartition(self._topic, self._cell)
+                found = self._looker.get_watermark_offsets(place, timeout=ATTEMPT_SECONDS)
+            except KafkaException as error:
+                reason = error.args[0].str()
+            else:
+                if found is not None:
+                    return int(found[0]), int(found[1])
+                reason = f"no answer within {ATTEMPT_SECONDS:g} s"
+            if time.monotonic() > give_up:
+                raise LogUnavailable(f"Kafka does not tell where {self._topic} ends: {reason}")
+            time.sleep(PAUSE_SECONDS)
 
     def reader(self, offset: int) -> JournalReader:
         consumer, self._idle = self._idle or self._consumer(), None
