@@ -14,6 +14,7 @@ import penstock
 DOCS = Path(__file__).parents[2] / "docs"
 
 PAGES = (
+    "explanation/doors.md",
     "how-to/back-up.md",
     "how-to/configure.md",
     "how-to/consumer-groups.md",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "spark.md"
-README, TUTORIAL = ROOT / "README.md", ROOT / "docs" / "tutorial" / "index.md"
+TUTORIAL = ROOT / "docs" / "tutorial" / "index.md"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 IN_TESTS_OF_PIPELINES = ("dry-run", "run", "status", "logs", "stop", "reset")
 
@@ -46,13 +46,12 @@ def test_all_snippets(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.M
                 # Relative paths are those of the directory in which Java was started: this session's is another.
                 code = text.replace("localhost:8815", broker.address("flight")).replace('"out/', f'"{tmp_path}/out/')
                 exec(compile("\n" * line + code, str(PAGE), "exec"), names)
-        for page in (README, TUTORIAL):
-            first_look(page, broker, names)
+        first_look(TUTORIAL, broker, names)
     assert names["spark"].sparkContext is spark.sparkContext
 
 
 def first_look(page: Path, broker: BrokerProcess, names: dict[str, Any]) -> None:
-    """The programs for Spark of the README and of the tutorial, on a topic that is there."""
+    """The tutorial's program for Spark, on a topic that is there."""
     [text] = re.findall(r"^```python\n(import penstock\.spark\n.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
     code = text.replace("127.0.0.1:8815", broker.address("flight")).replace('"rides"', '"orders"')
     exec(compile(code, str(page), "exec"), names)
