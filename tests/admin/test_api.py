@@ -14,7 +14,6 @@ from penstock.admin.environment import ConfigValue, DoorView, Environment
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.queues.dead_letter import SUFFIX
 from penstock.broker.security.access import ANONYMOUS
-from penstock.log.engine import Durability
 
 
 @pytest.fixture
@@ -26,7 +25,7 @@ def fixture() -> BrokerFixture:
 def peer(fixture: BrokerFixture) -> Peer:
     door = DoorView("felix", "127.0.0.1:5000", "udp", "required", False, "ab:cd")
     values = [ConfigValue("log.durability", "written", "flag"), ConfigValue("data_dir", "data", "default")]
-    environment = Environment(Durability.WRITTEN, None, START - 5_000_000, lambda: [door], config=lambda: values)
+    environment = Environment("written", None, START - 5_000_000, lambda: [door], config=lambda: values)
     return api_peer(fixture, environment=environment)
 
 

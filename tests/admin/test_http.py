@@ -15,7 +15,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.runtime.readiness import Phase
 from penstock.broker.security.access import ANONYMOUS, AccessPolicy
 from penstock.doors.http.session import HttpSession
-from penstock.log.engine import Durability, Health
+from penstock.log.engine import Health
 
 
 class FakeChannel:
@@ -45,7 +45,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 def open_on(broker: Broker) -> tuple[HttpSession, FakeChannel]:
     channel = FakeChannel()
-    session = http_door(Environment(Durability.WRITTEN)).open(broker, channel, ANONYMOUS)
+    session = http_door(Environment("written")).open(broker, channel, ANONYMOUS)
     assert isinstance(session, HttpSession)
     return session, channel
 

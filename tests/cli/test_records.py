@@ -36,6 +36,8 @@ def test_topics_are_made_listed_described_changed_and_deleted(broker: Secured) -
     described = json.loads(broker.admin("topic", "describe", "made", "-o", "json"))
     assert described["settings"]["retention_seconds"] == 7 * 86_400
     assert broker.admin("topic", "set", "made", "--retention", "1d") == "retention_seconds\t86400.0\n"
+    assert "table\toff\n" in broker.admin("topic", "set", "made", "--table", "off")
+    assert json.loads(broker.admin("topic", "set", "made", "-o", "json"))["table"] is False
     done = broker.run("admin", "topic", "delete", "made", stdin="n\n")
     assert done.returncode == 1 and "nothing was changed" in done.stderr
     assert broker.run("admin", "topic", "delete", "made").returncode == 1

@@ -97,7 +97,7 @@ class BrokerRoutes:
             __version__,
             environment.started,
             max(0, now - environment.started) / 1e6 if environment.started else 0.0,
-            str(environment.durability),
+            environment.durability,
             position,
             request.enforced,
             HealthView(health.writable, health.reason, str(phase), missing, trouble),

@@ -10,8 +10,6 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from penstock.log.engine import Durability
-
 
 class DoorView(msgspec.Struct):
     """An open door."""
@@ -104,7 +102,7 @@ def _closes_nothing(id: int) -> bool:  # noqa: A002, ARG001 - the shape of `Envi
 
 @dataclass(slots=True)
 class Environment:
-    durability: Durability = Durability.SYNCED
+    durability: str = "synced"  # what an acknowledgement means: `log.durability`, or "replicated" by Kafka
     enforced: bool | None = None  # whether security is on, if the broker is only opened for one request
     started: int = 0  # µs since 1970
     doors: Callable[[], Sequence[DoorView]] = _nothing

@@ -17,19 +17,18 @@ from penstock.doors.http.errors import HttpError
 from penstock.doors.http.login import API_KEY, AUTHORIZATION
 from penstock.doors.http.replies import HttpReply, json_reply
 from penstock.doors.http.request import Admission, Call, RequestHead
-from penstock.log.engine import Durability
 
 PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 MAX_BODY: Final = 64 << 10
 
 
-def health_document(broker: Broker, durability: Durability) -> dict[str, Any]:
+def health_document(broker: Broker, durability: str) -> dict[str, Any]:
     health = broker.health()
     return {
         "status": "ok" if health.writable else "read-only",
         "writable": health.writable,
         "reason": health.reason,
-        "durability": str(durability),
+        "durability": durability,
         "position": broker.position,
         "tables": broker.tables.trouble() or "ok",
         "version": __version__,
@@ -53,7 +52,7 @@ def readiness_document(broker: Broker) -> dict[str, Any]:
 class HealthApplication:
     """Answers what monitoring asks, on every port that speaks HTTP."""
 
-    def __init__(self, broker: Broker, durability: Durability, identity: Identity) -> None:
+    def __init__(self, broker: Broker, durability: str, identity: Identity) -> None:
         """`identity` is that of the connection, for the figures."""
         self._broker = broker
         self._durability = durability

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Annotated, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 import typer
@@ -12,6 +12,8 @@ import typer
 from penstock.cli.tables import print_fields, print_table
 
 T = TypeVar("T")
+
+_IN_WORDS: Final[dict[bool | None, str]] = {None: "", True: "on", False: "off"}
 
 
 class Output(enum.StrEnum):
@@ -61,7 +63,7 @@ def show_views(
 def show_fields(output: Output, fields: Sequence[tuple[str, object]]) -> None:
     """Print one thing, field by field."""
     if output is Output.TABLE:
-        print_fields([(name, "" if value is None else value) for name, value in fields])
+        print_fields([(name, _IN_WORDS[value] if isinstance(value, bool | None) else value) for name, value in fields])
     else:
         show_json(output, {_key(name): value for name, value in fields})
 

@@ -78,7 +78,7 @@ class Server:
         self._telemetry: Telemetry | None = None
         self.workers: Workers | None = None
         self.environment = Environment(
-            self.settings.log.durability,
+            "replicated" if self.settings.storage.url else str(self.settings.log.durability),
             None,
             wall_clock(),
             self._door_views,
