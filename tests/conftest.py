@@ -7,7 +7,8 @@ import gc
 import os
 import random
 import subprocess
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 
@@ -29,6 +30,7 @@ os.environ["JDK_JAVA_OPTIONS"] = java_options()
 os.environ["SPARK_CONF_DIR"] = "/nonexistent"  # a directory that has something in it would keep Java from the archive
 
 TIERS = ("spark", "crash", "process", "unit")  # in the order in which they run: the longest first
+TIER = pytest.StashKey[str]()
 TIER_OF_DIRECTORY = {
     "crash": "crash",
     "cli": "process",
@@ -100,9 +102,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
     return TwoSparks(config, log) if config.getoption("dist") == "loadfile" else None
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`make check` does not even import what has no unit test: to collect takes a good part of its time."""
+    if config.getoption("markexpr") != "unit" or collection_path.suffix != ".py":
+        return None
+    return True if directory_tier(collection_path) != "unit" and not _names_unit(collection_path) else None
+
+
+def _names_unit(path: Path) -> bool:
+    return b"mark.unit" in path.read_bytes()
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Before all tests are ordered, and selected by marker."""
-    tier = tier_of(item)
+    tier = item.stash[TIER] = tier_of(item)
     if item.get_closest_marker(tier) is None:
         item.add_marker(tier)
 
@@ -128,8 +141,12 @@ def tier_of(item: pytest.Item) -> str:
         return marked.pop()
     if shares_session(item):
         return "spark"
-    directory = item.path.relative_to(Path(__file__).parent).parts[0]
-    return TIER_OF_DIRECTORY.get(directory, "unit")
+    return directory_tier(item.path)
+
+
+@cache
+def directory_tier(path: Path) -> str:
+    return TIER_OF_DIRECTORY.get(path.relative_to(Path(__file__).parent).parts[0], "unit")
 
 
 def shares_session(item: pytest.Item) -> bool:
@@ -139,7 +156,7 @@ def shares_session(item: pytest.Item) -> bool:
 def _rank(item: pytest.Item) -> tuple[int, int, Path]:
     """What takes longest comes first, so that nobody waits for it alone in the end."""
     name = item.path.name
-    return TIERS.index(tier_of(item)), LONGEST.index(name) if name in LONGEST else len(LONGEST), item.path
+    return TIERS.index(item.stash[TIER]), LONGEST.index(name) if name in LONGEST else len(LONGEST), item.path
 
 
 def _shuffled(items: list[pytest.Item], seed: str) -> list[pytest.Item]:
@@ -154,12 +171,14 @@ def _shuffled(items: list[pytest.Item], seed: str) -> list[pytest.Item]:
     return [item for tests in files for item in tests]
 
 
-@pytest.fixture(autouse=True)
-def keep_to_the_tier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """A unit test starts no process: `make check` would get slow without anybody noticing why."""
-    if request.node.get_closest_marker("unit") is not None:
-        monkeypatch.setattr(subprocess, "Popen", _refuse)
-    yield
+    if item.stash[TIER] != "unit":
+        return (yield)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess, "Popen", _refuse)
+        return (yield)
 
 
 def _refuse(*arguments: object, **_: object) -> None:

@@ -42,7 +42,7 @@ class _Past:
 class _Inode:
     durable: bytearray = field(default_factory=bytearray)
     content: bytearray = field(default_factory=bytearray)
-    unsynced: dict[int, list[bytes]] = field(default_factory=dict)  # sector → its versions since the last sync
+    unsynced: list[tuple[int, bytes]] = field(default_factory=list)  # writes since the last sync: position, sectors
     doubtful: dict[int, list[bytes]] = field(default_factory=dict)  # sectors of failed syncs
     sizes: list[int] = field(default_factory=list)  # since the last sync
     past: list[_Past] = field(default_factory=list)
@@ -52,10 +52,10 @@ class _Inode:
             self.content.extend(bytes(size - len(self.content)))
             self.sizes.append(size)
 
-    def empty(self) -> None:
-        self.past.append(_Past(bytes(self.durable), _merged(self.doubtful, self.unsynced), self.sizes))
+    def empty(self, sector: int) -> None:
+        self.past.append(self._now(sector))
         self.durable, self.content = bytearray(), bytearray()
-        self.unsynced, self.doubtful, self.sizes = {}, {}, []
+        self.unsynced, self.doubtful, self.sizes = [], {}, []
 
     def write(self, position: int, data: bytes, sector: int) -> None:
         if not data:
@@ -63,26 +63,37 @@ class _Inode:
         end = position + len(data)
         self.resize(end)
         self.content[position:end] = data
-        for number in range(position // sector, (end - 1) // sector + 1):
-            version = bytes(self.content[number * sector : (number + 1) * sector])
-            self.unsynced.setdefault(number, []).append(version)
+        first, last = position // sector, (end - 1) // sector
+        self.unsynced.append((first * sector, bytes(self.content[first * sector : (last + 1) * sector])))
 
     def sync(self, sector: int) -> None:
         if len(self.content) > len(self.durable):
             self.durable.extend(bytes(len(self.content) - len(self.durable)))
-        for number in self.unsynced:
-            span = slice(number * sector, min((number + 1) * sector, len(self.content)))
+        for start, sectors in self.unsynced:
+            span = slice(start, start + len(sectors))
             self.durable[span] = self.content[span]
-            self.doubtful.pop(number, None)
-        self.unsynced, self.sizes, self.past = {}, [], []
+        if self.doubtful:
+            for number in self._versions(sector):
+                self.doubtful.pop(number, None)
+        self.unsynced, self.sizes, self.past = [], [], []
 
-    def sync_failed(self) -> None:
-        self.doubtful = _merged(self.doubtful, self.unsynced)
-        self.unsynced = {}
+    def sync_failed(self, sector: int) -> None:
+        self.doubtful = _merged(self.doubtful, self._versions(sector))
+        self.unsynced = []
+
+    def _versions(self, sector: int) -> dict[int, list[bytes]]:
+        """Sector → its versions since the last sync. Only what a crash leaves depends on them, so they are not kept."""
+        versions: dict[int, list[bytes]] = {}
+        for start, sectors in self.unsynced:
+            for at in range(0, len(sectors), sector):
+                versions.setdefault((start + at) // sector, []).append(sectors[at : at + sector])
+        return versions
+
+    def _now(self, sector: int) -> _Past:
+        return _Past(bytes(self.durable), _merged(self.doubtful, self._versions(sector)), self.sizes)
 
     def after_power_loss(self, rng: Random, sector: int) -> _Inode:
-        moments = [*self.past, _Past(bytes(self.durable), _merged(self.doubtful, self.unsynced), self.sizes)]
-        moment = rng.choice(moments)
+        moment = rng.choice([*self.past, self._now(sector)])
         size = rng.choice([len(moment.durable), *moment.sizes])
         left = bytearray(moment.durable)
         left.extend(bytes(max(0, size - len(left))))
@@ -321,7 +332,7 @@ class SimDisk:
         try:
             self._boundary("sync", path)
         except OSError:
-            inode.sync_failed()
+            inode.sync_failed(self.sector)
             raise
         inode.sync(self.sector)
 
@@ -367,14 +378,14 @@ class SimDisk:
         freed = 0 if existing is None or self.capacity is None else len(existing.content)
         if self._room(size + freed) < size:
             if existing is not None:  # emptied by then, and removed when its space could not be reserved
-                existing.empty()
+                existing.empty(self.sector)
                 directory.change(_Change(name, None))
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         if existing is None:
             existing = _Inode()
             directory.change(_Change(name, existing))
         else:
-            existing.empty()
+            existing.empty(self.sector)
         existing.resize(size)
         return SimFile(self, existing, path, writable=True)
 
@@ -419,7 +430,7 @@ class SimDisk:
         """Put other bytes into a file, durably, behind the log's back."""
         inode = self._find(path)
         inode.durable, inode.content = bytearray(data), bytearray(data)
-        inode.unsynced, inode.doubtful, inode.sizes, inode.past = {}, {}, [], []
+        inode.unsynced, inode.doubtful, inode.sizes, inode.past = [], {}, [], []
 
     def delete(self, path: str) -> None:
         """Take a file away, durably, behind the log's back."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Final, NamedTuple
 
 
@@ -17,7 +18,9 @@ class Entry(NamedTuple):
 
 def _unicode(first: int, last: int) -> bytes:
     """Every character of a range, with what looks like an end, a quote or an escape; halves of pairs are none."""
-    return "".join(chr(code) for code in range(first, last + 1) if not 0xD800 <= code <= 0xDFFF).encode()
+    halves = range(0xD800, 0xE000)
+    codes = chain(range(first, halves.start), range(halves.stop, last + 1)) if first == 0 else range(first, last + 1)
+    return "".join(map(chr, codes)).encode()
 
 
 def _sized(size: int) -> bytes:
