@@ -19,7 +19,10 @@ INTACT: Final = 0x48674BC7  # the checksum of anything that ends with its own ch
 
 def join_with_checksum(parts: Sequence[bytes]) -> bytes:
     """All parts and their checksum, copied once."""
-    return b"".join((*parts, checksum_of(parts)))
+    checksum = 0
+    for part in parts:
+        checksum = _extend(checksum, part)
+    return b"".join((*parts, checksum.to_bytes(4, "little")))
 
 
 def checksum_of(parts: Sequence[bytes]) -> bytes:

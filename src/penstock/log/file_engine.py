@@ -138,14 +138,19 @@ class FileEngine:
     def append(
         self, writes: Sequence[Write], events: Sequence[bytes] = (), producer: Producer | None = None, door: int = 0
     ) -> Appended:
-        self._check_writable()
+        if self._closed or self._failure is not None:
+            self._check_writable()
         if self._full is not None:
             raise self._full
         if producer is not None and (repeated := self.repeat_of(producer)) is not None:
             return repeated
         size = size_of(writes, events)
         self._check_append(writes, size)
-        group = self._group_for(size)
+        if self._open:
+            group = self._group_for(size)
+        else:
+            group = PendingGroup()
+            self._open.append(group)
         now, partitions = self._clock(), self._partitions
         for records in writes:
             log = partitions.get(records.partition)
@@ -297,8 +302,10 @@ class FileEngine:
 
     def write(self, sealed: PendingGroup) -> None:
         started = time.perf_counter_ns()
-        entries = sealed.events
-        if sealed.batches:
+        batches, entries = sealed.batches, sealed.events
+        if len(batches) == 1 and not entries:  # as a client appends that waits for each reply
+            entries = [batches[0].data]
+        elif batches:
             entries = [*entries, *[batch.data for batch in sealed.batches]]
         sealed.file, sealed.place = self._writer.write(
             sealed.number, sealed.position, entries, sealed.advance, sealed.timestamp, roll=sealed.roll
@@ -335,7 +342,7 @@ class FileEngine:
             segment.index.add(batch.partition, batch.base_offset, batch.count, at, length, batch.max_timestamp)
             at += length
         self._since_snapshot += at - sealed.place
-        if self._writer.wants_spare():
+        if self._writer.end >= self._writer.spare_wanted_at and self._writer.wants_spare():
             self._committer.aside(self._writer.prepare_spare)
 
     def _close_file(self, segment: Segment) -> None:
@@ -356,7 +363,7 @@ class FileEngine:
         for batch in sealed.batches:
             log = self._partitions[batch.partition]
             self._tail.add(log, batch)
-            log.high_watermark = batch.end_offset
+            log.high_watermark = batch.base_offset + batch.count
             if log.watchers:
                 touched[batch.partition] = log
         if sealed.trims:
@@ -367,7 +374,8 @@ class FileEngine:
                 self._dropped |= sealed.drops
                 self._table_ends.drop(sealed.drops)
         sealed.outcome.finish()
-        self._producers.settle()
+        if self._producers.unsettled:
+            self._producers.settle()
         for log in touched.values():
             for callback in list(log.watchers):
                 try:

@@ -108,7 +108,7 @@ def encode_group(
     advance: int,
 ) -> bytes:
     """A whole group: what `encode_header` gives, and the entries, without a value for the header between them."""
-    checksums = entries_checksum(entries)
+    checksums = crc32c(entries[0][-4:]) if len(entries) == 1 else entries_checksum(entries)
     checked = _CHECKED.pack(
         salt, number, synced_through, position, timestamp, length, len(entries), checksums, 0, advance
     )

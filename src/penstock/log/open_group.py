@@ -134,8 +134,9 @@ def size_of(writes: Sequence[Write], events: Sequence[bytes]) -> int:
 
 def check_writes(writes: Sequence[Write], next_offset: Callable[[PartitionId], int]) -> None:
     """Whether they are where they expect to be, and in columns of equal length. Raises OffsetMismatch or ValueError."""
-    if len(writes) == 1 and writes[0].expected_offset is None:  # as most are
-        _check_columns(writes[0])
+    if len(writes) == 1 and (only := writes[0]).expected_offset is None:  # as most are
+        if isinstance(only, Prepared) or only.keys is not None or only.headers is not None or only.expires is not None:
+            _check_columns(only)
         return
     expected: dict[int, int] = {}
     for records in writes:

@@ -32,6 +32,7 @@ from penstock.log.index import FileIndex
 
 DIRECTORY: Final = "journal"
 SPARE: Final = f"{DIRECTORY}/spare.tmp"
+NEVER: Final = 1 << 62  # no file has so many bytes
 FIRST_GROUP_AT: Final = 4096
 
 _FILL_BYTES: Final = 1 << 20
@@ -207,7 +208,7 @@ class SegmentWriter:
         self._sync_lock = threading.Lock()
         self._sync_failure: OSError | None = None  # final: see `sync`
         self._spare: File | None = None  # the next file, prepared
-        self._spare_tried = 0  # sequence of the file at which a spare was last asked for
+        self.spare_wanted_at = segment.size // 4  # `end`, from which on `wants_spare` is to be asked
 
     def write(
         self, number: int, position: int, entries: Sequence[bytes], advance: int, timestamp: int, *, roll: bool = False
@@ -220,7 +221,8 @@ class SegmentWriter:
         assert (number, position) == (self._last_group + 1, self._position)
         length = HEADER_SIZE + sum(map(len, entries))
         with self._lock:
-            self._make_room(length, timestamp, roll=roll)
+            if roll or self._dirty_until > self.end or self.end + length + HEADER_SIZE > self.segment.size:
+                self._make_room(length, timestamp, roll=roll)
             segment, at = self.segment, self.end
             data = encode_group(
                 segment.salt, number, self.synced_through, position, timestamp, length, entries, advance
@@ -293,13 +295,14 @@ class SegmentWriter:
         self.segment = new
         self.started.append(new)
         self.end = self._dirty_until = FIRST_GROUP_AT
+        self.spare_wanted_at = new.size // 4
 
     def wants_spare(self) -> bool:
         """True once for each file, when a quarter of it is used: then the next one should be prepared, so that
         starting it costs no more than a few syncs."""
-        if self._spare_tried == self.segment.sequence or self.end < self.segment.size // 4:
+        if self.end < self.spare_wanted_at:
             return False
-        self._spare_tried = self.segment.sequence
+        self.spare_wanted_at = NEVER
         return True
 
     def prepare_spare(self) -> None:

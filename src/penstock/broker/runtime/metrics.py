@@ -242,8 +242,12 @@ class Metrics:
 
     def fetched(self, messages: int, size: int, started: int, caller: DoorMetrics | None = None) -> None:
         """`caller`: where it is not the one of this moment, because it had to wait."""
-        caller = self.caller if caller is None else caller
-        self.dequeued(messages, size, caller)
+        if caller is None:
+            caller = self.caller
+        self.messages_fetched += messages
+        self.bytes_out += size
+        caller.messages_fetched += messages
+        caller.bytes_out += size
         caller.fetch_latency.add(self.timer() - started)
 
     def dequeued(self, messages: int, size: int, caller: DoorMetrics) -> None:

@@ -112,9 +112,16 @@ class FanoutCursor:
         if below is not None and chunk.end > below:
             chunk = chunk.between(self.position, below)
         self.position = chunk.end
-        self.group = fanout.pending_commit
+        self.group = fanout.state_log.pending_commit
         self._skip_expired = not chunk.count
         return chunk
+
+    def wait_at_head(self) -> bool:
+        """Whether there is nothing now; then the subscriber is woken when there is, as by a `poll` that gave None."""
+        if self.position < self._fanout.bounds().high_watermark:
+            return False
+        self._fanout.wait(self)
+        return True
 
     def skip(self, position: int) -> None:
         """Move to this position. The records between are counted as dropped."""
@@ -145,8 +152,10 @@ class PartitionFanout:
 
     def __init__(self, log: FanoutLog, ref: FanoutRef) -> None:
         self._log = log
+        self.state_log = log.state_log
         self.ref = ref
         self._partition = partition_id(ref.id, ref.partition)
+        self.bounds: Callable[[], Bounds] = partial(log.state_log.engine.bounds, self._partition)
         self._window = ChunkWindow(log.budget)
         self._appended = AppendedChunks(log.budget)
         self._cursors: dict[FanoutCursor, None] = {}
@@ -211,13 +220,6 @@ class PartitionFanout:
     def _drop_chunks(self) -> None:
         self._window.clear()
         self._appended.clear()
-
-    def bounds(self) -> Bounds:
-        return self._log.state_log.engine.bounds(self._partition)
-
-    @property
-    def pending_commit(self) -> CommitGroup | None:
-        return self._log.state_log.pending_commit
 
     def check(self, identity: Identity) -> Topic:
         """The topic, if this identity may read it now."""

@@ -27,7 +27,6 @@ from penstock.doors.felix.produce_batch import StreamNames
 from penstock.doors.felix.request_context import FelixContext, FelixSettings
 from penstock.doors.reply_queue import ReplyQueue
 from penstock.doors.streams import StreamChannel
-from penstock.log.engine import CommitGroup
 from penstock.log.errors import LogError, OffsetOutOfRange
 from penstock.wire.felix.frames import HEADER_SIZE, OFFSETS, SKIPPED, TIMESTAMPS
 
@@ -105,6 +104,10 @@ class Track:
             self.passed = 0  # what is dropped is missing: the client is to see that by the offsets
         return cursor.poll(self.full)
 
+    def wait_at_head(self) -> bool:
+        """Whether there is no more for now, and it is woken when there is."""
+        return self.full is None and self.cursor.wait_at_head()
+
     def wake(self) -> None:
         self._subscription.wake(self)
 
@@ -118,6 +121,8 @@ class Subscription:
     def __init__(self, context: FelixContext, names: StreamNames, number: int, *, offsets: bool) -> None:
         """`names`: as the client calls the stream. `offsets`: whether it is told those of events."""
         self._broker = context.broker
+        self._metrics = context.broker.metrics
+        self._turns = context.broker.turns
         self._figures = context.broker.metrics.door("felix")
         self._connection = context.connection
         self._settings = context.settings
@@ -165,7 +170,7 @@ class Subscription:
             self._leave()
             raise
         self._connection.subscriptions.add(self)
-        self._put(self._dialect.hello(self._number), self._broker.pending_commit)
+        self._replies.enqueue(self._dialect.hello(self._number), self._broker.pending_commit, self._failed)
         self._replies.flush()
         for track in self._tracks:
             track.due = True
@@ -235,7 +240,7 @@ class Subscription:
         """Go on after something that was waited for: nobody else charges the time."""
         if self._working or self._closed:
             return
-        turns = self._broker.turns
+        turns = self._turns
         began = turns.timer()
         self._go_on()
         turns.charge(turns.timer() - began, self)
@@ -280,19 +285,23 @@ class Subscription:
             chunk = self._next(track)
             if chunk is not None:
                 left -= max(1, chunk.count, chunk.size >> 8)
-                if not track.due:
+                if not track.due and not track.wait_at_head():
                     track.due = True
                     due.append(track)
         return False
 
     def _next(self, track: Track) -> EncodedChunk | None:
         """Put the next chunk of this partition where it will leave, if there is one."""
-        metrics = self._broker.metrics
+        metrics = self._metrics
         started = metrics.timer()
         try:
             chunk = track.take(self._settings)
             if chunk is not None and chunk.count:
-                self._put(self._encoded(chunk, track.passed), track.cursor.group)
+                # Most often it was made for another, and no offsets were passed over.
+                data = None if track.passed else chunk.encodings.get(self._key)
+                if data is None:
+                    data = self._encoded(chunk, track.passed)
+                self._replies.enqueue(data, track.cursor.group, self._failed)
                 left_out = self._note_left_out(chunk) if chunk.size > self._largest else (0, 0)
                 metrics.fetched(chunk.count - left_out[0], chunk.size - left_out[1], started, self._figures)
         except _EXPECTED as error:
@@ -371,9 +380,6 @@ class Subscription:
             first, second = (None, None) if times is None else (times[:half], times[half:])
             self._encode(frames, offset, values[:half], skipped, first)
             self._encode(frames, offset + half, values[half:], 0, second)
-
-    def _put(self, data: bytes, group: CommitGroup | None) -> None:
-        self._replies.enqueue(data, group, self._failed)
 
     def _failed(self, _error: Exception) -> bytes:
         self._gap = True

@@ -38,6 +38,7 @@ FIRST_STEP: Final = 128 << 10  # bytes of a compressed payload that are unpacked
 MAX_LOGIN: Final = 64 << 10  # bytes of the unpacked payload of those who have not logged in
 FRAME_BYTES: Final = 100  # memory of a frame besides its payload: most requests have next to none
 _PRODUCE: Final = HANDLERS[Op.PRODUCE]
+_coalesce: Final = partial(coalesce_produce, max_bytes=BATCH_BYTES)
 
 
 class FlyMqRequest:
@@ -178,14 +179,10 @@ class FlyMqSession(RequestPipeline):
         self.replies.enqueue(data, after, None if after is None else partial(self._encode_error, request), size)
 
 
-def _coalesce(data: bytes, start: int) -> CoalescedProduce | None:
-    return coalesce_produce(data, start, BATCH_BYTES)
-
-
 def _weight(frame: Frame | CoalescedProduce) -> int:
     """Bytes of memory that it takes, roughly."""
     if isinstance(frame, CoalescedProduce):
-        return frame.byte_size + frame.count * FRAME_BYTES
+        return frame.byte_size + len(frame.values) * FRAME_BYTES
     return len(frame.payload) + FRAME_BYTES
 
 

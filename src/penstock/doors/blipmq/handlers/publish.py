@@ -86,8 +86,11 @@ def _store(context: BlipMqContext, collected: dict[str, ProduceBatch]) -> None:
             stored.setdefault(group, []).append(batch)
     collected.clear()
     for group, batches in stored.items():
-        size = sum([len(value) for batch in batches for value in batch.values])
-        runs = [run for batch in batches if batch.publication.qos for run in batch.runs]
+        size, runs = 0, []
+        for batch in batches:
+            size += sum(map(len, batch.values))
+            if batch.publication.qos:
+                runs += batch.runs
         context.replies.enqueue(b"", group, partial(_failed, context, runs), size)
     for _, ids, nack in sorted(refused) if refused else ():
         for correlation in ids:

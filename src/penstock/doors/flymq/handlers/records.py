@@ -69,14 +69,21 @@ def append(
 ) -> ProducedPartitioned:
     """Append records of one topic, which is created on first use. `keys`: None if no record has one, so that none are
     stored."""
-    append = partial(
-        context.broker.produce.append_partitioned, context.identity, context.scope, topic, values, keys, partitions,
-        headers, expires=expires, allow_dead_letters=allow_dead_letters,
-    )  # fmt: skip
-    return _on_first_use(context, topic, values, keys, partitions, append)
+    append = context.broker.produce.append_partitioned
+    identity, scope = context.identity, context.scope
+    try:
+        return append(
+            identity, scope, topic, values, keys, partitions, headers, expires, allow_dead_letters=allow_dead_letters
+        )
+    except TopicNotFound:
+        again = partial(
+            append, identity, scope, topic, values, keys, partitions, headers, expires,
+            allow_dead_letters=allow_dead_letters,
+        )  # fmt: skip
+        return _create_and_append(context, topic, values, keys, partitions, again)
 
 
-def _on_first_use(
+def _create_and_append(
     context: FlyMqContext,
     topic: str,
     values: Sequence[bytes],
@@ -84,13 +91,10 @@ def _on_first_use(
     partitions: Sequence[int],
     append: Callable[[], ProducedPartitioned],
 ) -> ProducedPartitioned:
-    """Append to a topic that is created if it is missing."""
-    try:
-        return append()
-    except TopicNotFound:  # rarely so: looked at only then
-        check = partial(_check_first, context, topic, values, keys, partitions)
-        context.broker.topics.ensure(context.identity, context.scope, topic, prepare=check)
-        return append()
+    """Append to a topic that was missing."""
+    check = partial(_check_first, context, topic, values, keys, partitions)
+    context.broker.topics.ensure(context.identity, context.scope, topic, prepare=check)
+    return append()
 
 
 def _check_first(
@@ -128,7 +132,11 @@ def produce_records(context: FlyMqContext, request: m.ProduceRecords) -> Reply:
         append = partial(produce.append_once, *where, values, keys, partitions, headers, batch)
     else:
         append = partial(produce.append_partitioned, *where, values, keys, partitions, headers)
-    return _batch_reply(topic, _on_first_use(context, topic, values, keys, partitions, append))
+    try:
+        produced = append()
+    except TopicNotFound:
+        produced = _create_and_append(context, topic, values, keys, partitions, append)
+    return _batch_reply(topic, produced)
 
 
 def _batch_reply(topic: str, produced: ProducedPartitioned) -> Reply:
