@@ -62,6 +62,15 @@ class Terminal:
     def press(self, keys: str) -> None:
         os.write(self._master, keys.encode())
 
+    def interrupt(self) -> None:
+        """Ctrl-C at a prompt, once the command waits for a key there: a signal that comes between the two is noticed by
+        Python only with the next key."""
+        end = time.monotonic() + SECONDS
+        while not _sleeps(self.process.pid):
+            assert time.monotonic() < end, f"the command does not wait: {self.shown!r}"
+            time.sleep(0.005)
+        self.press(CTRL_C)
+
     def end(self) -> int:
         """Wait for the end of the command: its exit code."""
         end = time.monotonic() + SECONDS
@@ -95,6 +104,15 @@ class Terminal:
         self.process.wait()
         with contextlib.suppress(OSError):
             os.close(self._master)
+
+
+def _sleeps(pid: int) -> bool:
+    """True as well where the system does not say."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+            return file.read().rpartition(") ")[2].startswith("S")
+    except OSError:
+        return True
 
 
 def _take_terminal() -> None:

@@ -38,7 +38,7 @@ def terminal(broker: Secured, *arguments: str, columns: int = 80, **more: str) -
 def test_ctrl_c_at_a_question_changes_nothing(broker: Secured) -> None:
     with terminal(broker, "topic", "delete", "kept") as shown:
         assert "Delete kept with 20 record(s)?" in shown.until("[y/N]:")
-        shown.press(CTRL_C)
+        shown.interrupt()
         assert shown.end() == 130 and "Traceback" not in shown.text
     assert "kept" in broker.admin("topic", "list")
 
@@ -70,7 +70,7 @@ def test_a_password_is_asked_for_and_not_shown(broker: Secured) -> None:
 def test_ctrl_c_at_a_password_ends_it(broker: Secured) -> None:
     with terminal(broker, "topic", "list", PENSTOCK_PASSWORD_FILE="") as shown:
         shown.until("Password of admin:")
-        shown.press(CTRL_C)
+        shown.interrupt()
         assert shown.end() == 130 and "Traceback" not in shown.text
 
 
@@ -99,7 +99,7 @@ def test_the_shell_of_sql_drops_a_statement_at_ctrl_c_and_leaves_at_ctrl_d(broke
         shown.until("penstock> ")
         shown.press("SELECT 1 +\n")
         shown.until("...> ")
-        shown.press(CTRL_C)
+        shown.interrupt()
         shown.shown = ""
         shown.until("penstock> ")
         shown.press(CTRL_D)
