@@ -27,10 +27,10 @@ from tests.effort import scaled
 from penstock.broker.errors import SchemaInvalid
 from penstock.broker.schemas.formats import format_of
 from penstock.broker.schemas.formats.protobuf_schema import message_of
+from penstock.broker.schemas.framing import unframed
 from penstock.broker.schemas.schema import Schema, SchemaKind
 from penstock.spark.decoding import rows
 from penstock.spark.decoding.columns import DOUBLE, JSON, Struct
-from penstock.spark.decoding.framing import unframed
 from penstock.spark.decoding.rows import DECODED, REASON, Decode, Language, decode_values, language
 
 pytestmark = pytest.mark.process  # definitions of Protobuf are compiled by one

@@ -23,6 +23,7 @@ from penstock.admin.openapi import openapi
 from penstock.admin.pipelines import PipelineRoutes
 from penstock.admin.queues import QueueRoutes
 from penstock.admin.records import RecordRoutes
+from penstock.admin.registry.application import Registry
 from penstock.admin.repairs import RepairRoutes
 from penstock.admin.roles import RoleRoutes
 from penstock.admin.schemas import SchemaRoutes
@@ -81,6 +82,7 @@ class Api:
     def __init__(self, broker: Broker, environment: Environment) -> None:
         self.broker = broker
         self.router = Router(broker, routes(broker, environment), MISSING, environment.enforced)
+        self.registry = Registry(broker)
         self._document = b""
 
     def open(self, head: RequestHead) -> Admission:

@@ -18,7 +18,7 @@ from typing import Final, cast
 from penstock.admin.api import shared_api
 from penstock.admin.environment import Environment
 from penstock.admin.health import HealthApplication
-from penstock.admin.http import AdminApplication
+from penstock.admin.http import AdminApplication, refusal
 from penstock.admin.socket_path import SOCKET, socket_path
 from penstock.broker.broker import Broker
 from penstock.broker.security.access import ADMINISTRATOR
@@ -96,9 +96,10 @@ class AdminSocket:
             self._empty.set()
 
     def _connection(self, loop: asyncio.AbstractEventLoop) -> AdminConnection:
-        return AdminConnection(
-            self, loop, lambda channel: HttpSession(self._broker, channel, ADMINISTRATOR, self._application)
-        )
+        def session(channel: AdminConnection) -> HttpSession:
+            return HttpSession(self._broker, channel, ADMINISTRATOR, self._application, refusal=refusal)
+
+        return AdminConnection(self, loop, session)
 
 
 class AdminConnection(asyncio.Protocol):

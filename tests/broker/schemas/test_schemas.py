@@ -75,7 +75,7 @@ def test_versions_are_numbered_and_kept() -> None:
     fixture = BrokerFixture()
     schemas = fixture.broker.schemas
     first = register(fixture, FIRST)
-    assert first == Schema("s", 1, JSON, FIRST, fixture.now)
+    assert first == Schema("s", 1, JSON, FIRST, fixture.now, id=1)
     assert register(fixture, SECOND).version == 2
     register(fixture, b'"string"', "avro", AVRO)
     register(fixture, FIRST, "s", scope=OTHER)
@@ -498,3 +498,26 @@ def test_a_list_holds_only_what_may_be_seen() -> None:
             fixture.broker.schemas.get(alice, DEFAULT_SCOPE, name)
     with pytest.raises(AccessDenied):
         fixture.broker.schemas.register(alice, DEFAULT_SCOPE, "open-1", JSON, FIRST)
+
+
+def test_values_as_confluents_serializers_write_them() -> None:
+    """With the id of a version before them, they are checked by that version; other ids are no ids."""
+    fixture = BrokerFixture()
+    old, new = register(fixture, FIRST), register(fixture, SECOND)
+    other = register(fixture, of(a="string"), name="other")
+    fixture.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "t", 1, TopicSettings(schema="s"))
+    topic = fixture.broker.topics.describe(ANONYMOUS, DEFAULT_SCOPE, "t").topic
+
+    def framed(number: int, value: bytes) -> bytes:
+        return b"\0" + number.to_bytes(4, "big") + value
+
+    values = [
+        framed(old.id, b'{"a": "x", "b": "no number, but that version does not say so"}'),
+        framed(new.id, b'{"a": "x", "b": "no number"}'),
+        framed(new.id, b'{"a": "x", "b": 1}'),
+        framed(other.id, b'{"a": "x"}'),
+        framed(99, b'{"a": "x"}'),
+        b"\0",
+        b'{"a": "x"}',
+    ]
+    assert sorted(fixture.broker.schemas.check(topic, values)) == [1, 3, 4, 5]

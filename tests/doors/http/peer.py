@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,8 @@ import h11
 from tests.broker.broker_fixture import BrokerFixture
 
 from penstock.broker.security.access import ANONYMOUS, Identity
+from penstock.doors.http.errors import refusal
+from penstock.doors.http.replies import HttpReply
 from penstock.doors.http.request import Application
 from penstock.doors.http.session import HttpSession
 
@@ -43,13 +46,14 @@ class Peer:
         identity: Identity = ANONYMOUS,
         *,
         cookies: bool = False,
+        refusal: Callable[[str, Exception], HttpReply] = refusal,
     ) -> None:
         self.fixture = fixture
         self.sent = b""
         self.closed = False
         self.congested = False
         self.progressed = 0
-        self.session = HttpSession(fixture.broker, self, identity, application, cookies=cookies)
+        self.session = HttpSession(fixture.broker, self, identity, application, cookies=cookies, refusal=refusal)
 
     def send(self, data: bytes) -> None:
         assert not self.closed

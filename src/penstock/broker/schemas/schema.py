@@ -14,6 +14,7 @@ import msgspec
 from penstock.broker.errors import LimitReached, SchemaIncompatible, SchemaNotFound
 from penstock.broker.limits import Limits
 from penstock.broker.names import Scope
+from penstock.broker.schemas.schema_ids import SchemaIds, SchemaPlace
 from penstock.broker.state.events import SchemaModeSet, SchemaRegistered, SchemaRemoved
 from penstock.broker.tenancy.fair_share import check_room
 
@@ -45,6 +46,7 @@ class Schema(msgspec.Struct, frozen=True):
     definition: bytes
     created: int  # µs since 1970
     compiled: bytes = b""  # what the definition was made into, where that cannot be done again each time
+    id: int = 0  # of the definition: see `schema_ids`
 
 
 class Subject(msgspec.Struct):
@@ -66,20 +68,26 @@ Subjects = dict[Scope, dict[str, Subject]]
 # -- what happened
 
 
-def apply_registered(subjects: Subjects, event: SchemaRegistered) -> None:
+def apply_registered(subjects: Subjects, ids: SchemaIds, event: SchemaRegistered) -> None:
     subject = _subject(subjects, event)
     kind = SchemaKind(event.kind)
-    schema = Schema(event.name, event.version, kind, event.definition, event.created, event.compiled)
+    scope = Scope(event.tenant, event.namespace)
+    number = event.id or ids.for_definition(scope, kind, event.definition)
+    schema = Schema(event.name, event.version, kind, event.definition, event.created, event.compiled, number)
+    ids.add(number, SchemaPlace(scope, event.name, event.version), kind, event.definition)
     subject.versions[event.version] = schema
     subject.last_version = max(subject.last_version, event.version)
     subject.size += size_of(schema)
 
 
-def apply_removed(subjects: Subjects, event: SchemaRemoved) -> None:
+def apply_removed(subjects: Subjects, ids: SchemaIds, event: SchemaRemoved) -> None:
     subject = _subject(subjects, event)
+    scope = Scope(event.tenant, event.namespace)
     for version in event.versions:
         schema = subject.versions.pop(version, None)
-        subject.size -= 0 if schema is None else size_of(schema)
+        if schema is not None:
+            subject.size -= size_of(schema)
+            ids.remove(schema.id, SchemaPlace(scope, schema.name, version), schema.kind, schema.definition)
     if not subject.versions:
         subject.mode = Compatibility.BACKWARD
         in_scope = subjects[Scope(event.tenant, event.namespace)]
@@ -91,6 +99,13 @@ def apply_mode(subjects: Subjects, event: SchemaModeSet) -> None:
     subject = _subject(subjects, event)
     subject.mode = Compatibility(event.mode)
     subject.last_version = max(subject.last_version, event.last_version)
+
+
+def forget_scope(subjects: Subjects, ids: SchemaIds, scope: Scope) -> None:
+    """The tenant is gone."""
+    for subject in subjects.pop(scope, {}).values():
+        for schema in subject.versions.values():
+            ids.remove(schema.id, SchemaPlace(scope, schema.name, schema.version), schema.kind, schema.definition)
 
 
 def _forget_empty(subjects: Subjects) -> None:
@@ -119,6 +134,7 @@ def events_of(subjects: Subjects) -> Iterator[SchemaRegistered | SchemaModeSet]:
                     schema.definition,
                     schema.created,
                     schema.compiled,
+                    schema.id,
                 )
 
 
@@ -165,8 +181,20 @@ def mode_of(subjects: Subjects, scope: Scope, name: str) -> Compatibility:
     return Compatibility.BACKWARD if subject is None else subject.mode
 
 
+def with_definition(subjects: Subjects, scope: Scope, name: str, kind: SchemaKind, definition: bytes) -> Schema | None:
+    """The newest version of the subject with this definition."""
+    versions = reversed(find_subject(subjects, scope, name).versions.values())
+    return next((it for it in versions if (it.kind, it.definition) == (kind, definition)), None)
+
+
 def register(
-    subjects: Subjects, limits: Limits, scope: Scope, draft: Schema, problems: list[str], now: int
+    subjects: Subjects,
+    ids: SchemaIds,
+    limits: Limits,
+    scope: Scope,
+    draft: Schema,
+    problems: list[str],
+    now: int,
 ) -> SchemaRegistered:
     """`draft` as the next version. `problems` are those that it has with the latest one, in the subject's mode."""
     if problems:
@@ -185,7 +213,8 @@ def register(
     total = sum(kept.values())
     check_room("bytes of schemas", limits.schema_bytes, total, tenant, mine, share, size_of(draft), remedy)
     number = subject.last_version + 1
-    return SchemaRegistered(*scope, draft.name, number, draft.kind, draft.definition, now, draft.compiled)
+    known = ids.for_definition(scope, draft.kind, draft.definition)
+    return SchemaRegistered(*scope, draft.name, number, draft.kind, draft.definition, now, draft.compiled, known)
 
 
 def set_mode(subjects: Subjects, scope: Scope, name: str, mode: Compatibility) -> SchemaModeSet:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from penstock.broker.errors import LimitReached, SchemaInvalid
+from penstock.broker.errors import LimitReached, SchemaInvalid, SchemaNotFound
 from penstock.broker.limits import Limits
 from penstock.broker.names import Scope, check_scope, check_topic
 from penstock.broker.runtime.clock import Clock
@@ -18,6 +18,7 @@ from penstock.broker.runtime.executor import BoundedExecutor, Deferred, Executor
 from penstock.broker.schemas import schema as rules
 from penstock.broker.schemas.formats import format_of
 from penstock.broker.schemas.formats.format import Sides, Validator
+from penstock.broker.schemas.framing import schema_id, unframed
 from penstock.broker.schemas.schema import Compatibility, Schema, SchemaKind
 from penstock.broker.security.access import Access, Identity, Permission
 from penstock.broker.security.audit import Audit
@@ -98,14 +99,23 @@ class Schemas:
         return Deferred(lambda: _prepared(draft, latest, mode), conclude, executor=self._executor)
 
     def check_next(
-        self, identity: Identity, scope: Scope, name: str, kind: SchemaKind, definition: bytes
+        self,
+        identity: Identity,
+        scope: Scope,
+        name: str,
+        kind: SchemaKind,
+        definition: bytes,
+        version: int | None = None,
     ) -> Deferred[_Prepared | SchemaInvalid, tuple[Compatibility, Reasons]]:
         """The subject's mode, and the reasons why this definition could not be its next version: none if it could.
-        Nothing is registered. `finish` raises SchemaInvalid."""
+        With a version, the reasons why it could not follow that one. Nothing is registered. Raises SchemaNotFound;
+        `finish` raises SchemaInvalid."""
         self._access.require(identity, Permission.DESCRIBE, scope, name)
         self._check_definition(scope, name, definition)
         subjects = self._state_log.current().schemas
         latest, mode = rules.latest(subjects, scope, name), rules.mode_of(subjects, scope, name)
+        if version is not None:
+            latest = rules.find(subjects, scope, name, version)
 
         def conclude(found: _Prepared | SchemaInvalid) -> tuple[Compatibility, Reasons]:
             if isinstance(found, SchemaInvalid):
@@ -141,6 +151,35 @@ class Schemas:
         names = dict.fromkeys(schema.name for schema in found)
         seen = {it for it in names if self._access.allows(identity, Permission.DESCRIBE, scope, it)}
         return [schema for schema in found if schema.name in seen]
+
+    def with_id(self, identity: Identity, scope: Scope, number: int) -> Sequence[Schema]:
+        """The versions with this id that the identity may see: all of one definition, under one or more names. Raises
+        SchemaNotFound, whether there is none or they may see none."""
+        state = self._state_log.current()
+        self._access.require_any(identity, Permission.DESCRIBE, scope)
+        found = [place for place in state.schema_ids.places.get(number, ()) if place.scope == scope]
+        if self._access.enforced:
+            found = [it for it in found if self._access.allows(identity, Permission.DESCRIBE, scope, it.name)]
+        if not found:
+            raise SchemaNotFound(f"with id {number}")
+        return [state.schemas[scope][place.name].versions[place.version] for place in found]
+
+    def with_definition(
+        self, identity: Identity, scope: Scope, name: str, kind: SchemaKind, definition: bytes
+    ) -> Schema | None:
+        """The newest version of the subject with this definition, to the byte. Raises SchemaNotFound."""
+        self._access.require(identity, Permission.DESCRIBE, scope, name)
+        return rules.with_definition(self._state_log.current().schemas, scope, name, kind, definition)
+
+    def known_empty(self, identity: Identity, scope: Scope, name: str, version: int | None = None) -> bool:
+        """True if there was such a subject or version, and it is deleted."""
+        self._access.require(identity, Permission.DESCRIBE, scope, name)
+        subject = self._state_log.current().schemas.get(scope, {}).get(name)
+        if subject is None:
+            return False
+        if version is None:
+            return not subject.versions
+        return 0 < version <= subject.last_version and version not in subject.versions
 
     def mode(self, identity: Identity, scope: Scope, name: str) -> Compatibility:
         """The compatibility mode for the next version. Raises SchemaNotFound."""
@@ -197,7 +236,12 @@ class Schemas:
         if schema is None:
             return {index: [f"the topic's schema '{name}' does not exist"] for index in range(len(values))}
         validator = self._validators.of(topic.scope, schema)
-        return {index: reasons for index, value in enumerate(values) if (reasons := self._reasons(validator, value))}
+        found = {index: reasons for index, value in enumerate(values) if (reasons := self._reasons(validator, value))}
+        for index in [index for index in found if values[index][:1] == b"\0"]:
+            framed = self._reasons_of_framed(topic.scope, name, values[index])
+            if framed is not None:
+                found[index] = framed
+        return {index: reasons for index, reasons in found.items() if reasons}
 
     def warm(self) -> None:
         """Load what the topics need, before the first record does. May take a while."""
@@ -220,7 +264,8 @@ class Schemas:
         problems = found.problems
         if found.latest is not latest or found.mode is not mode:  # somebody else was quicker
             problems = _problems(draft, latest, mode)
-        event = rules.register(subjects, self._limits, scope, draft, problems, self._clock())
+        ids = self._state_log.current().schema_ids
+        event = rules.register(subjects, ids, self._limits, scope, draft, problems, self._clock())
         group = self._state_log.commit((event,))
         schema = rules.find(subjects, scope, draft.name, event.version)
         self._validators.add(scope, schema, found.validator)
@@ -229,6 +274,18 @@ class Schemas:
             identity, "schema.register", scope=scope, resource=draft.name, action="register", version=version
         )
         return schema, group
+
+    def _reasons_of_framed(self, scope: Scope, name: str, value: bytes) -> Reasons | None:
+        """The reasons why a value does not fit the version whose id stands before it, as Confluent's serializers write
+        it; None if it is no id of this subject's."""
+        state = self._state_log.current()
+        places = state.schema_ids.places.get(schema_id(value) or 0, ())
+        version = next((place.version for place in places if place.scope == scope and place.name == name), None)
+        if version is None:
+            return None
+        schema = rules.find(state.schemas, scope, name, version)
+        inner = unframed(value, protobuf=schema.kind is SchemaKind.PROTOBUF)
+        return None if inner is None else self._reasons(self._validators.of(scope, schema), inner)
 
     def _reasons(self, validator: Validator, message: bytes) -> Reasons:
         limit = self._limits.schema_record_bytes

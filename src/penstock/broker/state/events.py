@@ -195,6 +195,7 @@ class SchemaRegistered(Event, tag="schema+", frozen=True):
     definition: bytes
     created: int
     compiled: bytes = b""
+    id: int = 0  # 0, in logs of earlier versions: the next one
 
 
 class SchemaRemoved(Event, tag="schema-", frozen=True):

@@ -22,6 +22,7 @@ from penstock.broker.produce.delay import Delayed
 from penstock.broker.publications.publication import Publication, Publications, apply_publication
 from penstock.broker.queues.queue import Queue, apply_move
 from penstock.broker.schemas import schema
+from penstock.broker.schemas.schema_ids import SchemaIds
 from penstock.broker.security import user
 from penstock.broker.security.key import Key, apply_added, apply_revoked
 from penstock.broker.state.events import (
@@ -107,6 +108,7 @@ class State:
     keys: dict[int, Key] = field(default_factory=dict)
     next_key_id: int = 1
     schemas: schema.Subjects = field(default_factory=dict)
+    schema_ids: SchemaIds = field(default_factory=SchemaIds)
     directory: user.Directory = field(default_factory=user.Directory)
     delayed: dict[int, Delayed] = field(default_factory=dict)
     next_delayed_id: int = 1
@@ -178,9 +180,9 @@ def apply(state: State, event: AnyEvent) -> None:
         case Published() | PublicationStarted() | PublicationAdvanced() | PublicationDropped():
             apply_publication(state.publications, event)
         case SchemaRegistered():
-            schema.apply_registered(state.schemas, event)
+            schema.apply_registered(state.schemas, state.schema_ids, event)
         case SchemaRemoved():
-            schema.apply_removed(state.schemas, event)
+            schema.apply_removed(state.schemas, state.schema_ids, event)
         case SchemaModeSet():
             schema.apply_mode(state.schemas, event)
         case UserSet() | UserRemoved() | RoleSet() | RoleRemoved() | AclSet() | AclRemoved():
@@ -278,7 +280,7 @@ def _remove_tenant(state: State, tenant: str) -> None:
         groups = state.groups.pop(scope)
         state.offset_count -= sum(len(offsets) for by_topic in groups.values() for offsets in by_topic.values())
     for scope in [scope for scope in state.schemas if scope.tenant == tenant]:
-        del state.schemas[scope]
+        schema.forget_scope(state.schemas, state.schema_ids, scope)
     for number in [key.id for key in state.keys.values() if key.tenant == tenant]:
         del state.keys[number]
     user.forget_tenant(state.directory, tenant)
@@ -311,6 +313,7 @@ class _Snapshot(msgspec.Struct, array_like=True):
     registered: list[TenantSet] = []
     chains: dict[int, bytes] = {}
     cached: Stored = []
+    last_schema_id: int = 0
 
 
 class _SnapshotVersion(msgspec.Struct, array_like=True):
@@ -358,6 +361,7 @@ def encode_snapshot(state: State) -> bytes:
             [TenantSet(tenant.name, tenant.label, tenant.created) for tenant in state.registered.values()],
             state.chains,
             stored(state.cached),
+            state.schema_ids.last,
         )
     )
 
@@ -392,6 +396,7 @@ def decode_snapshot(data: bytes) -> State:
         state.removed[PartitionId(partition)] = RemovedRecords(below, frozenset(single))
     state.transactions = snapshot.transactions
     apply_all(state, snapshot.schemas)
+    state.schema_ids.last = max(state.schema_ids.last, snapshot.last_schema_id)
     apply_all(state, snapshot.directory)
     state.publications = {publication.key: publication for publication in snapshot.publications}
     apply_all(state, snapshot.tables_left)

@@ -104,6 +104,11 @@ def error_reply(error: Exception) -> HttpReply:
     return problem(status, found.code, found.message)
 
 
+def refusal(_path: str, error: Exception) -> HttpReply:
+    """One of `EXPECTED_ERRORS` as a reply, at any path."""
+    return error_reply(error)
+
+
 def problem_of(error: Exception) -> Problem:
     """One of `EXPECTED_ERRORS` as it is told, whatever the status."""
     if isinstance(error, HttpError):

@@ -8,7 +8,7 @@ about the routes can be made of the table alone. Every request on a route is som
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, TypeAlias, get_args, get_origin
@@ -107,10 +107,16 @@ class Router:
         routes: Iterable[Route],
         missing: str = "there is nothing at this path",
         enforced: bool | None = None,
+        *,
+        bodies: Collection[str] = (JSON,),
+        forgeable: Collection[str] | None = None,
     ) -> None:
-        """`enforced` is whether handlers are told that security is on; None: as it is."""
+        """`enforced` is whether handlers are told that security is on; None: as it is. A request that changes something
+        has a body of one of the types `bodies`, if its method is one of `forgeable`; None: whatever its method."""
         self._broker = broker
         self._enforced = enforced
+        self._bodies = bodies
+        self._forgeable = forgeable
         self._missing = missing
         self.routes = tuple(routes)
         self._root = _Node()
@@ -156,7 +162,9 @@ class Router:
             refuse_rebound_name(head.headers.get("host", ""), head.login.peer)
         route, names = self.find(head.method, head.path)
         if route.mutates:
-            _refuse_forgery(head)
+            _refuse_foreign_origin(head)
+            if self._forgeable is None or head.method in self._forgeable:
+                _require_type(head, self._bodies)
         parameters = _parameters(head.query)
         tenant, namespace = parameters.pop("tenant", None), parameters.pop("namespace", None)
         identity = head.login.identify(head.headers, None if tenant is None else tenant[-1])
@@ -198,14 +206,18 @@ def _with_body(route: Route, request: Request, body: bytes) -> Request:
     return replace(request, body=body if route.body is None else msgspec.json.decode(body, type=route.body))
 
 
-def _refuse_forgery(head: RequestHead) -> None:
-    """Another site's page can make a browser send a request, with what the browser knows: but not with this type of
-    body or with a header of its own, and not without saying from where it comes."""
+def _refuse_foreign_origin(head: RequestHead) -> None:
+    """Another site's page can make a browser send a request, with what the browser knows: but not without saying from
+    where it comes."""
     origin = head.headers.get("origin")
     if origin is not None and urlsplit(origin).netloc.lower() != head.headers.get("host", "").lower():
         raise HttpError(403, "foreign_origin", "this is not taken from pages of another site")
+
+
+def _require_type(head: RequestHead, bodies: Collection[str]) -> None:
+    """Nor with one of these types of body, or with a header of its own."""
     kind = head.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != JSON and CUSTOM_HEADER not in head.headers:
+    if kind not in bodies and CUSTOM_HEADER not in head.headers:
         raise HttpError(
             415, "json_only", "a request that changes something has Content-Type: application/json, or X-Requested-With"
         )

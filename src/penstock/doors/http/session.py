@@ -18,7 +18,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.runtime.executor import Deferred
 from penstock.broker.runtime.turns import Turn
 from penstock.broker.security.access import Identity
-from penstock.doors.http.errors import EXPECTED_ERRORS, error_reply, problem
+from penstock.doors.http.errors import EXPECTED_ERRORS, problem, refusal
 from penstock.doors.http.login import Login
 from penstock.doors.http.replies import (
     WAITING,
@@ -48,12 +48,22 @@ def _safe(headers: tuple[tuple[str, str], ...]) -> list[tuple[str, str]]:
 
 class HttpSession:
     def __init__(
-        self, broker: Broker, channel: Channel, identity: Identity, application: Application, *, cookies: bool = False
+        self,
+        broker: Broker,
+        channel: Channel,
+        identity: Identity,
+        application: Application,
+        *,
+        cookies: bool = False,
+        refusal: Callable[[str, Exception], HttpReply] = refusal,
     ) -> None:
-        """`identity` is that of requests without credentials; `cookies`: those of login sessions are taken."""
+        """`identity` is that of requests without credentials; `cookies`: those of login sessions are taken; `refusal`
+        gives one of `EXPECTED_ERRORS` the form that it has at a path."""
         self._broker = broker
         self._channel = channel
         self._application = application
+        self._refusal = refusal
+        self._path = ""  # of the latest request
         encrypted = bool(getattr(channel, "encrypted", False))
         self._login = Login(broker, identity, channel.peer, cookies=cookies, encrypted=encrypted)
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
@@ -179,12 +189,13 @@ class HttpSession:
     def _open(self, request: h11.Request) -> None:
         self._figures.requests += 1
         path, _, query = request.target.partition(b"?")
+        self._path = path.decode("latin-1")
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers}
         if self._broker.tracing is not None:
             self._traced = (self._broker.turns.timer(), headers.get("traceparent", ""))
         head = RequestHead(
             request.method.decode(),
-            path.decode("latin-1"),
+            self._path,
             query.decode("latin-1"),
             headers,
             self._login,
@@ -236,7 +247,7 @@ class HttpSession:
 
     def _refuse(self, error: Exception) -> HttpReply:
         self._figures.failed(error)
-        return error_reply(error)
+        return self._refusal(self._path, error)
 
     # -- replies
 

@@ -12,8 +12,8 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from penstock.broker.errors import SchemaInvalid
 from penstock.broker.schemas.formats import format_of
+from penstock.broker.schemas.framing import CONFLUENT
 from penstock.broker.schemas.schema import Schema, SchemaKind
-from penstock.spark.decoding.framing import CONFLUENT
 from penstock.spark.decoding.rows import DECODED, REASON, VALUE, Decode, language
 from penstock.spark.options import Given
 from penstock.spark.outage_budget import OutageBudget

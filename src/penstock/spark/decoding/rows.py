@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 
 from penstock.broker.schemas.formats import format_of
 from penstock.broker.schemas.formats.format import Validator
+from penstock.broker.schemas.framing import unframed
 from penstock.broker.schemas.schema import Schema, SchemaKind
 from penstock.broker.schemas.schemas import MAX_REASON, MAX_REASONS
 from penstock.spark.decoding.columns import Column, Misfit, Struct, record
-from penstock.spark.decoding.framing import unframed
 
 VALUE: Final = "value"
 DECODED: Final = "__penstock_decoded"

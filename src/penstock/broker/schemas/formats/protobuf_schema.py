@@ -1,6 +1,7 @@
 """Protobuf: a `.proto` file in the language of protoc, and a record's value is one message in the binary form.
 
-protoc makes a description of the file once, which is kept beside the definition; from then on the description is
+Confluent's serializers register a description of the file instead, a FileDescriptorProto in base64; that is taken too.
+protoc makes such a description of the file once, which is kept beside the definition; from then on the description is
 enough. The message meant is the first in the file, unless a line of it says otherwise:
 
     // penstock:message=Order
@@ -10,12 +11,15 @@ Unknown fields fit, as everywhere with protobuf; but a field that the message ha
 
 from __future__ import annotations
 
+import base64
+import binascii
 import os
 import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any, Final
 
 from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory, unknown_fields
@@ -32,6 +36,8 @@ PROTOC_SECONDS: Final = 15
 PROTOC_MEMORY: Final = 1 << 30
 MAX_COMPILED: Final = 1 << 20
 
+BASE64: Final = re.compile(rb"[A-Za-z0-9+/\s]+={0,2}\s*")
+IMPORT: Final = re.compile(r"google/protobuf/[a-z_]+\.proto")
 MESSAGE: Final = re.compile(rb"^[ \t]*//[ \t]*penstock:message=([A-Za-z0-9_.]{1,255})[ \t]*\r?$", re.MULTILINE)
 
 # In a process of its own: what a definition does to protoc must not be done to the broker.
@@ -48,7 +54,8 @@ sys.exit(protoc.main(["protoc", "-I.", "-I" + include, "--include_imports", "--d
 
 
 def prepare(definition: bytes) -> bytes:
-    compiled = _protoc(definition)
+    file = _described(definition)
+    compiled = _protoc(definition) if file is None else _with_imports(file)
     if len(compiled) > MAX_COMPILED:
         raise SchemaInvalid(f"the compiled definition is larger than {MAX_COMPILED} bytes")
     file = _files(compiled)[-1]
@@ -57,6 +64,11 @@ def prepare(definition: bytes) -> bytes:
             raise SchemaInvalid(f"import of {name[:200]}: only {WELL_KNOWN}… can be imported")
     _message(definition, compiled)
     return compiled
+
+
+def description(schema: Schema) -> bytes:
+    """The FileDescriptorProto of a checked schema."""
+    return bytes(_files(schema.compiled)[-1].SerializeToString())
 
 
 def message_of(schema: Schema) -> Any:
@@ -122,6 +134,49 @@ def _messages(descriptor: Any, value: Any) -> list[Message]:
     if descriptor.message_type.fields_by_name["value"].message_type is None:
         return []
     return list(value.values())
+
+
+def _described(definition: bytes) -> Any | None:
+    """The file, if the definition is its description in base64; None if it is something else."""
+    if not BASE64.fullmatch(definition):
+        return None
+    try:
+        file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(definition, validate=True))
+    except (binascii.Error, DecodeError):
+        return None
+    file.name = FILE
+    return file
+
+
+def _with_imports(file: Any) -> bytes:
+    """A compiled definition, as protoc would make it: the files that this one needs, and then this one."""
+    found: dict[str, Any] = {}
+
+    def add(name: str) -> None:
+        if name in found or not name.startswith(WELL_KNOWN):
+            return
+        try:
+            module = import_module(name.removesuffix(".proto").replace("/", ".") + "_pb2")
+        except ImportError:
+            raise SchemaInvalid(f"import of {name[:200]}: there is no such file") from None
+        known = descriptor_pb2.FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb)
+        for inner in known.dependency:
+            add(inner)
+        found[name] = known
+
+    for name in file.dependency:
+        if not IMPORT.fullmatch(name):
+            raise SchemaInvalid(f"import of {name[:200]}: only {WELL_KNOWN}… can be imported")
+        add(name)
+    try:
+        compiled = descriptor_pb2.FileDescriptorSet(file=[*found.values(), file]).SerializeToString()
+        pool = descriptor_pool.DescriptorPool()
+        for each in _files(compiled):
+            pool.Add(each)
+        pool.FindFileByName(FILE)
+    except (TypeError, KeyError, ValueError) as error:
+        raise SchemaInvalid(f"the description makes no sense: {error}") from None
+    return bytes(compiled)
 
 
 def _protoc(definition: bytes) -> bytes:

@@ -1,7 +1,7 @@
 """Confluent's framing: the bytes that its serializers put before a value.
 
 0         magic byte, always 0
-1 … 4     id of the schema in Confluent's registry, big-endian
+1 … 4     id of the schema in the registry, big-endian
 5 …       of Protobuf only: which message of the file it is, as a count and so many indexes, zigzag varints;
           a single 0 stands for the first message
 """
@@ -14,6 +14,11 @@ CONFLUENT: Final = "confluent"
 PREFIX: Final = 5
 MAX_INDEXES: Final = 64  # messages within messages
 MAX_SHIFT: Final = 28  # of a varint: five bytes
+
+
+def schema_id(data: bytes) -> int | None:
+    """The id of the schema that a value says it was written with; None if it is not framed."""
+    return int.from_bytes(data[1:PREFIX], "big") if len(data) >= PREFIX and data[0] == 0 else None
 
 
 def unframed(data: bytes, *, protobuf: bool) -> bytes | None:
