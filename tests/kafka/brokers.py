@@ -94,7 +94,8 @@ class Broker:
 class Writer:
     """Writes to whichever broker takes it, without end, and remembers what was acknowledged and what is not known."""
 
-    def __init__(self, *brokers: Broker) -> None:
+    def __init__(self, *brokers: Broker, topic: str = TOPIC) -> None:
+        self._topic = topic
         self._ports = [broker.port for broker in brokers]
         self.acknowledged: list[str] = []
         self.doubtful: set[str] = set()
@@ -126,10 +127,12 @@ class Writer:
             if self._stop:
                 return
             with suppress(rustlog.RustLogError), rustlog.Client("127.0.0.1", port, timeout=5, retry=None) as client:
+                with suppress(rustlog.ClientError):  # it is there already
+                    client.create_topic(self._topic, 1)
                 while not self._stop:
                     value = str(next(numbers))
                     try:
-                        client.produce(TOPIC, 0, [value.encode()])
+                        client.produce(self._topic, 0, [value.encode()])
                     except rustlog.OutcomeUnknown:
                         self.doubtful.add(value)
                         raise

@@ -64,14 +64,20 @@ def test_a_standby_takes_over(start: Start) -> None:
     owner.write("first")
     standby = start("b")
     standby.says("standby: the journal belongs to process")
+    standby.write("through the standby")
+    assert standby.values() == owner.values() == ["first", "through the standby"]
+    assert health(standby) == (200, "")  # the owner's
     with Writer(owner, standby) as writer:
         writer.more(200)
         owner.kill()
         writer.more(200)
         owner.start().says("standby")
-        standby.kill()
+        with Writer(owner, topic="other") as only_here:  # its connections wait for the takeover
+            only_here.more(20)
+            standby.kill()
+            only_here.more(20)
         writer.more(200)
-    writer.check(owner.values()[1:])
+    writer.check(owner.values()[2:])
     print(f"longest time without an acknowledgement: {writer.longest_gap:.1f} s")
     assert writer.longest_gap < 20  # under load; how long it takes is in docs/scale.md
 

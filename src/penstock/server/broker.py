@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from penstock.broker.broker import Broker
@@ -12,13 +13,19 @@ from penstock.config import broker as config
 from penstock.config.settings import Settings
 from penstock.log.files import OsFiles
 from penstock.server.storage import Standby, open_engine
+from penstock.transport.endpoint import Endpoint
 
 
 async def open_broker(
-    settings: Settings, data_dir: str, loop: asyncio.AbstractEventLoop, threads: ThreadPoolExecutor, standby: Standby
+    settings: Settings,
+    data_dir: str,
+    loop: asyncio.AbstractEventLoop,
+    threads: ThreadPoolExecutor,
+    standby: Standby,
+    doors: Mapping[str, Endpoint],
 ) -> Broker:
-    """Raises ConfigError, LogError, StateUnreadable, StartFailed or OSError."""
-    engine = await open_engine(settings, data_dir, loop, threads, standby)
+    """`doors` are where this broker listens. Raises ConfigError, LogError, StateUnreadable, StartFailed or OSError."""
+    engine = await open_engine(settings, data_dir, loop, threads, standby, doors)
     try:
         return Broker(
             engine,

@@ -32,6 +32,7 @@ from penstock.server.environment import config_values, connection_views, door_vi
 from penstock.server.errors import StandbyStopped, StartFailed
 from penstock.server.exposure import exposed_secrets, refuse_exposed_doors
 from penstock.server.figures import ProcessFigures
+from penstock.server.forwarding import Forwarding, Waiting, close_all
 from penstock.server.maintenance import maintain
 from penstock.server.pipelines import pipeline_views
 from penstock.server.storage import Standby
@@ -40,6 +41,8 @@ from penstock.server.watchdog import Watchdog
 from penstock.server.workers import Workers
 from penstock.transport.busy_poll import BusyPoll
 from penstock.transport.connection_limits import ConnectionTracker
+from penstock.transport.endpoint import Endpoint
+from penstock.transport.forwarding import Forwarder
 from penstock.transport.tcp_connection import Port
 from penstock.transport.tcp_listener import BindAddress, Listener, PortUnavailable, ReservedPort
 from penstock.transport.tls import TlsUnusable, server_context
@@ -123,7 +126,9 @@ class Server:
         for warning in exposed_secrets(settings, self.data_dir):
             logger.warning("%s", warning)
         self._threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="penstock-read")
-        broker = self.broker = await open_broker(settings, self.data_dir, loop, self._threads, self._standby)
+        waiting = await self._open_broker(loop, self._threads)
+        broker = self.broker
+        assert broker is not None
         if settings.telemetry.otlp_endpoint:
             self._telemetry = Telemetry(settings.telemetry)
             self._telemetry.trace(broker)
@@ -139,10 +144,30 @@ class Server:
         if warming:
             await asyncio.wait(warming)
         self._admin = await self._open_admin(broker)
-        await self._listen(broker, tracker, busy_poll, tls)
+        await self._listen(broker, tracker, busy_poll, tls, waiting)
         if self._quic is not None:
             self._listen_quic(self._quic, broker, tracker, busy_poll)
         broker.readiness.phase = Phase.SERVING
+
+    async def _open_broker(self, loop: asyncio.AbstractEventLoop, threads: ThreadPoolExecutor) -> Waiting:
+        """As long as another broker owns the journal, connections are passed on to it. Returned are those that wait, by
+        their doors. Raises as `open_broker`."""
+        forwarding = Forwarding(self.settings, self._standby)
+        standby = forwarding.standby(self._ports_meanwhile)
+        try:
+            self.broker = await open_broker(self.settings, self.data_dir, loop, threads, standby, self._endpoints())
+        except BaseException:
+            close_all(await forwarding.stop())
+            raise
+        return await forwarding.stop()
+
+    def _ports_meanwhile(self, forwarder: Forwarder) -> None:
+        for listener in self.listeners:
+            forwarder.add_stream(listener.bind_address.doors[0], listener.sockets_meanwhile())
+        if self._flight_port is not None:
+            forwarder.add_stream(FLIGHT, self._flight_port.sockets_meanwhile())
+        if self._quic is not None:
+            forwarder.add_datagrams(FELIX, self._quic.sockets_meanwhile())
 
     def _bind(self) -> None:
         """Every port, before the log is opened: those that are taken stop the start early, and are all told."""
@@ -166,7 +191,12 @@ class Server:
             self.listeners.append(Listener(bind_address))
 
     async def _listen(
-        self, broker: Broker, tracker: ConnectionTracker, busy_poll: BusyPoll, tls: ssl.SSLContext | None
+        self,
+        broker: Broker,
+        tracker: ConnectionTracker,
+        busy_poll: BusyPoll,
+        tls: ssl.SSLContext | None,
+        waiting: Waiting,
     ) -> None:
         open_names = {name for bind_address in self.plan.addresses for name in bind_address.doors}
         doors = {
@@ -187,6 +217,9 @@ class Server:
                 busy_poll=busy_poll,
             )
             await listener.start(port)
+            for sock in waiting.pop(listener.bind_address.doors[0], ()):
+                await listener.adopt(port, sock)
+        close_all(waiting)  # of a door that another process serves
 
     def _quic_certificate(self) -> Certificate:
         from penstock.transport.quic.certificate import CertificateUnusable
@@ -263,11 +296,14 @@ class Server:
 
     def addresses(self) -> dict[str, str]:
         """Door → where it is open."""
-        found = {name: str(listener.endpoint) for listener in self.listeners for name in listener.bind_address.doors}
+        return {name: str(endpoint) for name, endpoint in self._endpoints().items()}
+
+    def _endpoints(self) -> dict[str, Endpoint]:
+        found = {name: listener.endpoint for listener in self.listeners for name in listener.bind_address.doors}
         if self._quic is not None:
-            found[FELIX] = str(self._quic.endpoint)
+            found[FELIX] = self._quic.endpoint
         if self._flight_port is not None:
-            found[FLIGHT] = str(self._flight_port.endpoint)
+            found[FLIGHT] = self._flight_port.endpoint
         return found
 
     def _door_views(self) -> list[DoorView]:

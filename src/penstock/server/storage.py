@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
@@ -29,6 +29,7 @@ from penstock.log.kafka.checkpoint import refuse_cache
 from penstock.log.kafka.opening import CellOpening
 from penstock.log.kafka.url import parse
 from penstock.server.errors import StandbyStopped, StartFailed
+from penstock.transport.endpoint import Endpoint, parse_endpoint
 
 logger = logging.getLogger(__name__)
 
@@ -42,12 +43,19 @@ class Standby(msgspec.Struct):
     stopped: Callable[[], bool] = lambda: False  # asked on another thread
     on_standby: Callable[[str], None] = lambda _: None
     on_lost: Callable[[str], None] = lambda _: None
+    on_owner: Callable[[Mapping[str, Endpoint]], None] = lambda _: None  # with the addresses of its doors
+    on_claim: Callable[[], None] = lambda: None  # this broker may be the owner soon
 
 
 async def open_engine(
-    settings: Settings, data_dir: str, loop: asyncio.AbstractEventLoop, threads: ThreadPoolExecutor, standby: Standby
+    settings: Settings,
+    data_dir: str,
+    loop: asyncio.AbstractEventLoop,
+    threads: ThreadPoolExecutor,
+    standby: Standby,
+    doors: Mapping[str, Endpoint],
 ) -> Engine:
-    """Raises LogError, StartFailed or OSError."""
+    """`doors` are where this broker listens. Raises LogError, StartFailed or OSError."""
     files = OsFiles(data_dir)
     if not settings.storage.url:
         refuse_cache(files)
@@ -57,17 +65,25 @@ async def open_engine(
             "with a journal on Kafka, tables must be where every broker of it reaches them: set tables.url to an "
             "object store or a shared directory"
         )
-    return await loop.run_in_executor(threads, _Opening(settings, data_dir, loop, standby).run)
+    return await loop.run_in_executor(threads, _Opening(settings, data_dir, loop, standby, doors).run)
 
 
 class _Opening:
     """Blocks, on a thread of its own."""
 
-    def __init__(self, settings: Settings, data_dir: str, loop: asyncio.AbstractEventLoop, standby: Standby) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        data_dir: str,
+        loop: asyncio.AbstractEventLoop,
+        standby: Standby,
+        doors: Mapping[str, Endpoint],
+    ) -> None:
         self._settings = settings
         self._data_dir = data_dir
         self._loop = loop
         self._standby = standby
+        self._doors = {name: str(advertised(each, settings.storage.advertise)) for name, each in doors.items()}
 
     def run(self) -> Engine:
         try:
@@ -92,7 +108,7 @@ class _Opening:
         try:
             journal.prepare()
             opening.cell.catch_up()
-            me = _Owner(opening.identity, socket.gethostname(), os.getpid())
+            me = _Owner(opening.identity, socket.gethostname(), os.getpid(), self._doors)
             if _owner(opening.cell.owner).directory != me.directory and opening.cell.view.term.number:
                 self._follow(opening.cell)
             while not self._claim(opening, msgspec.json.encode(me)):
@@ -102,9 +118,9 @@ class _Opening:
             raise
         return opening.engine
 
-    @staticmethod
-    def _claim(opening: CellOpening, value: bytes) -> bool:
+    def _claim(self, opening: CellOpening, value: bytes) -> bool:
         """False if another was quicker, or Kafka did not answer: what became of the claim will be read."""
+        self._loop.call_soon_threadsafe(self._standby.on_claim)
         try:
             return opening.own(value)
         except LogUnavailable as error:
@@ -114,7 +130,7 @@ class _Opening:
     def _follow(self, cell: Cell) -> None:
         """Until the owner gives no sign any more. As long as Kafka itself gives none, nothing can be said of it."""
         began = probed = cell.heard = time.monotonic()
-        told = False
+        told, owner = False, b""
         while time.monotonic() - cell.heard < self._settings.storage.takeover_seconds:
             if self._standby.stopped():
                 raise StandbyStopped("stopped while waiting for the journal's owner to go")
@@ -127,13 +143,37 @@ class _Opening:
                 logger.warning("the journal on Kafka cannot be followed: %s", error)
                 cell.heard = time.monotonic()
                 time.sleep(FOLLOW_SECONDS)
+            if cell.owner != owner:
+                owner = cell.owner
+                self._loop.call_soon_threadsafe(self._standby.on_owner, self._addresses(_owner(owner)))
             if not told and cell.heard > began:
                 told = True
                 text = (
-                    f"standby: the journal belongs to {_owner(cell.owner)}. This broker follows it, takes no "
-                    "connections, and takes over when the owner is gone"
+                    f"standby: the journal belongs to {_owner(cell.owner)}. This broker follows it, passes connections "
+                    "on to the owner, and takes over when it is gone"
                 )
                 self._loop.call_soon_threadsafe(self._standby.on_standby, text)
+
+    def _addresses(self, owner: _Owner) -> dict[str, Endpoint]:
+        """Of the owner's doors, by number: names are looked up here, where it keeps nobody waiting."""
+        found = {}
+        for door, text in owner.doors.items():
+            if text == self._doors.get(door):
+                continue  # our own: a broker that was here before
+            try:
+                endpoint = parse_endpoint(text)
+                if endpoint is not None:
+                    host = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)[0][4][0]
+                    found[door] = Endpoint(str(host), endpoint.port)
+            except (ValueError, OSError) as error:
+                logger.warning("connections of %s cannot be passed on to the owner at %s: %s", door, text, error)
+        return found
+
+
+def advertised(endpoint: Endpoint, host: str) -> Endpoint:
+    """The address of a door as other brokers see it."""
+    everywhere = endpoint.host in ("0.0.0.0", "::", "*")
+    return Endpoint(host or (socket.gethostname() if everywhere else endpoint.host), endpoint.port)
 
 
 class _Owner(msgspec.Struct, frozen=True):
@@ -142,6 +182,8 @@ class _Owner(msgspec.Struct, frozen=True):
     directory: str = ""
     host: str = ""
     process: int = 0
+    doors: dict[str, str] = {}
+    """Where others reach each door."""
 
     def __str__(self) -> str:
         return f"process {self.process} on {self.host}" if self.host else "another broker"

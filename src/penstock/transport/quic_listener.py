@@ -39,6 +39,10 @@ class QuicListener:
         self._servers: list[QuicServer] = []
         self.endpoint = bound_endpoint(bind_address, self._sockets)
 
+    def sockets_meanwhile(self) -> list[socket.socket]:
+        """The sockets for somebody who takes their datagrams until `start`."""
+        return [sock.dup() for sock in self._sockets]
+
     def start(
         self, port: QuicPort, settings: QuicSettings, certificate: Certificate, busy_poll: BusyPoll | None = None
     ) -> None:

@@ -108,8 +108,13 @@ class ReservedPort:
 
     def __init__(self, bind_address: BindAddress) -> None:
         """Raises PortUnavailable."""
+        self.bind_address = bind_address
         self._sockets = bind(bind_address)
         self.endpoint = bound_endpoint(bind_address, self._sockets)
+
+    def sockets_meanwhile(self) -> list[socket.socket]:
+        """Other sockets on the same port, to be closed before that process serves it."""
+        return bind(BindAddress(self.endpoint, self.bind_address.doors))
 
     def close(self) -> None:
         _close(self._sockets)
@@ -125,6 +130,10 @@ class Listener:
         self._servers: list[asyncio.Server] = []
         self.endpoint = bound_endpoint(bind_address, self._sockets)
 
+    def sockets_meanwhile(self) -> list[socket.socket]:
+        """The sockets for somebody who takes their connections until `start`. Those that come between wait."""
+        return [sock.dup() for sock in self._sockets]
+
     async def start(self, port: Port) -> None:
         """Take connections from now on. Raises PortUnavailable."""
         loop = asyncio.get_running_loop()
@@ -138,6 +147,12 @@ class Listener:
             raise PortUnavailable(
                 f"{' and '.join(self.bind_address.doors)}: {self.endpoint} cannot be opened: {_reason(error)}"
             ) from None
+
+    async def adopt(self, port: Port, sock: socket.socket) -> None:
+        """A connection that was taken before `start`."""
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(OSError):  # the peer may be gone
+            await loop.connect_accepted_socket(lambda: Connection(port, loop), sock)
 
     def close(self) -> None:
         """Take no more connections; open ones stay."""

@@ -104,11 +104,11 @@ def _send_and_wait(producer: JournalProducer, stamp: Stamp, value: bytes) -> int
 class Cell:
     """The journal and its cache, before this broker owns it."""
 
-    def __init__(self, journal: Journal, engine: FileEngine, view: View) -> None:
+    def __init__(self, journal: Journal, engine: FileEngine, view: View, owner: bytes = b"") -> None:
         self.journal = journal
         self.engine = engine
         self.view = view
-        self.owner = b""  # the value of the claim in force, as far as it was read
+        self.owner = owner  # the value of the claim in force
         self.heard = time.monotonic()  # when the owner last gave a sign
         self._reader: JournalReader | None = None
 

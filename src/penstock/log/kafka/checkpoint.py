@@ -37,6 +37,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
     offset: int = 0  # of the next record to be read
     term: tuple[int, str] = (0, "")
     group: int = 0
+    owner: str = ""  # the value of the claim of that term
 
     @property
     def view(self) -> View:
@@ -57,30 +58,30 @@ def load(files: Files) -> Checkpoint | None:
         ) from None
 
 
-def store(files: Files, source: Source, view: View) -> None:
+def store(files: Files, source: Source, view: View, owner: bytes = b"") -> None:
     """Raises OSError."""
-    content = (
-        msgspec.json.encode(Checkpoint(source, view.offset, (view.term.number, view.term.owner), view.group)) + b"\n"
-    )
+    term = (view.term.number, view.term.owner)
+    content = msgspec.json.encode(Checkpoint(source, view.offset, term, view.group, owner.decode(errors="replace")))
     replace(files, PATH, content)
     files.sync_directory("")
 
 
-def adopt(files: Files, source: Source) -> View:
-    """The view to read on from; a directory without a journal becomes the cache of this one. Raises WrongJournal."""
+def adopt(files: Files, source: Source) -> tuple[View, bytes]:
+    """The view to read on from, and the value of the claim in force there. A directory without a journal becomes the
+    cache of this one. Raises WrongJournal."""
     found = load(files)
     if found is None:
         if segment.exist(files):
             raise WrongJournal("the data directory has a journal of its own, and is not the cache of one on Kafka")
         store(files, source, View())
-        return View()
+        return View(), b""
     if found.source != source:
         raise WrongJournal(
             f"the data directory is the cache of cell {found.source.cell} of {found.source.name!r} (Kafka cluster "
             f"{found.source.cluster}, topic {found.source.topic}), and not of cell {source.cell} of {source.name!r} "
             f"(Kafka cluster {source.cluster}, topic {source.topic})"
         )
-    return found.view
+    return found.view, found.owner.encode()
 
 
 def refuse_cache(files: Files) -> None:

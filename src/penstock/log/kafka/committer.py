@@ -72,11 +72,11 @@ class KafkaCommitter:
         loop: asyncio.AbstractEventLoop,
         settings: CommitterSettings | None = None,
         *,
-        checkpoint: Callable[[View], None] = lambda _: None,
+        checkpoint: Callable[[View, bytes], None] = lambda *_: None,
         on_lost: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`checkpoint` stores how far the segments are, which are synced by then. `on_lost` is called on the loop, when
-        the log takes no more writes for good."""
+        """`checkpoint` stores how far the segments are, which are synced by then, and whose term that is. `on_lost` is
+        called on the loop, when the log takes no more writes for good."""
         self._loop = loop
         self._settings = settings or CommitterSettings()
         self._checkpoint = checkpoint
@@ -373,7 +373,7 @@ class KafkaCommitter:
         engine = self._engine
         if engine is not None and not self._lost and engine.sync_segments():
             try:
-                self._checkpoint(view)
+                self._checkpoint(view, self._claim)
             except OSError as error:
                 logger.warning("a checkpoint could not be written: %s", error)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from penstock.log import identity
 from penstock.log.engine import Durability
@@ -33,14 +34,14 @@ class CellOpening:
         on_lost: Callable[[str], None] = lambda _: None,
     ) -> None:
         files.make_directory("")
-        view = checkpoint.adopt(files, source)
+        view, owner = checkpoint.adopt(files, source)
         self._committer = KafkaCommitter(
-            loop, committing, checkpoint=lambda view: checkpoint.store(files, source, view), on_lost=on_lost
+            loop, committing, checkpoint=partial(checkpoint.store, files, source), on_lost=on_lost
         )
         # Kafka is what makes a group durable. The segments are synced within a second, and read again if they are not.
         cached = replace(settings, durability=Durability.WRITTEN)
         self.engine = FileEngine(files, cached, committer=self._committer, clock=clock)
-        self.cell = Cell(journal, self.engine, view)
+        self.cell = Cell(journal, self.engine, view, owner)
         self.identity = identity.read(files)
         """By which the owner's claim names the data directory."""
 

@@ -1,0 +1,68 @@
+"""Passing connections on to the journal's owner, from when there is found to be another broker until it is gone."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from penstock.config.settings import Settings
+from penstock.server.storage import Standby
+from penstock.transport.endpoint import Endpoint
+from penstock.transport.forwarding import Forwarder
+from penstock.transport.tcp_listener import PortUnavailable
+
+logger = logging.getLogger(__name__)
+
+PATIENCE_SECONDS = 10.0  # beyond a takeover, for connections that came without an owner
+
+Waiting = dict[str, list[socket.socket]]
+"""Connections of which nothing was read, by the first door of their port."""
+
+
+def close_all(waiting: Waiting) -> None:
+    for sockets in waiting.values():
+        for sock in sockets:
+            sock.close()
+
+
+class Forwarding:
+    """The forwarder of one start, once it is needed. All methods are called on the loop."""
+
+    def __init__(self, settings: Settings, standby: Standby) -> None:
+        self._settings = settings
+        self._standby = standby
+        self._forwarder: Forwarder | None = None
+        self._open: Callable[[Forwarder], None] = lambda _: None
+        self._stopped = False
+
+    def standby(self, open_ports: Callable[[Forwarder], None]) -> Standby:
+        """The callbacks of the standby, and ours."""
+        self._open = open_ports
+        return msgspec.structs.replace(self._standby, on_owner=self._follow, on_claim=self._pause)
+
+    def _follow(self, owner: Mapping[str, Endpoint]) -> None:
+        if self._stopped:
+            return
+        if self._forwarder is None:
+            wait_seconds = self._settings.storage.takeover_seconds + PATIENCE_SECONDS
+            self._forwarder = Forwarder(self._settings.limits.connections, wait_seconds)
+            try:
+                self._open(self._forwarder)
+            except (PortUnavailable, OSError) as error:
+                logger.warning("connections are not passed on to the owner: %s", error)
+        self._forwarder.follow(owner)
+
+    def _pause(self) -> None:
+        if self._forwarder is not None:
+            self._forwarder.pause()
+
+    async def stop(self) -> Waiting:
+        self._stopped = True
+        waiting: Waiting = {}
+        if self._forwarder is not None:
+            for door, sock in await self._forwarder.stop():
+                waiting.setdefault(door, []).append(sock)
+        return waiting
