@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.cli.secured import Secured, secured
-from tests.launcher import COMMAND, WITHOUT_SETTINGS, penstock
+from tests.launcher import COMMAND, WITHOUT_SETTINGS, BrokerProcess, penstock
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +117,24 @@ def test_lines_files_json_and_raw_input(broker: Secured) -> None:
     assert found[0]["value_base64"] == "/w==" and found[0]["headers"] == {"a": ["1", {"base64": "/g=="}]}
     done = broker.run("admin", "produce", "copy", "--format", "jsonl", stdin="{}\n")
     assert done.returncode == 1 and "line 1: there is no value" in done.stderr
+
+
+def test_another_tenant_and_namespace(broker: Secured) -> None:
+    """A user is one of its tenant; the broker without security lets everybody go anywhere."""
+    there = ("--tenant", "acme", "--namespace", "blue")
+    with BrokerProcess(broker.elsewhere / "open", "--durability", "memory") as running:
+        at = {"PENSTOCK_SERVER": running.ready().address("rustlog")}
+        assert penstock("topic", "create", "here", *there, **at).returncode == 0
+        assert penstock("produce", "here", "one", *there, **at).stdout == "here/0: offset 0\n"
+        assert penstock("consume", "here", "--format", "%v\\n", *there, **at).stdout == "one\n"
+        assert "there is no topic" in penstock("consume", "here", **at).stderr
+
+
+def test_headers_of_a_record_that_expires(broker: Secured) -> None:
+    broker.admin("topic", "create", "short")
+    broker.admin("produce", "short", "x", "--ttl", "1h", "--header", "a=1")
+    (found,) = json.loads(broker.admin("consume", "short", "-o", "json"))
+    assert found["headers"] == {"a": "1"}
 
 
 def test_where_reading_begins_and_ends(broker: Secured) -> None:

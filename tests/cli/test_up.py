@@ -91,7 +91,7 @@ class Up:
 def test_without_java_the_broker_starts_and_says_that_the_pipeline_does_not(tmp_path: Path) -> None:
     without = {"PATH": os.path.dirname(sys.executable), "JAVA_HOME": str(tmp_path)}
     with Up(tmp_path / "data", PENSTOCK_PIPELINE__EVENTS_PER_SECOND="100", **without) as up:
-        up.wait_for("runs all of it", 60)
+        up.wait_for("supervises all of this", 60)
         assert "pipeline    not started: Spark needs Java 17 or newer" in up.said
         assert "openjdk-17-jre-headless" in up.said
         for command in up.commands():  # at once: what is printed works
@@ -138,7 +138,7 @@ def test_ports_that_are_taken_are_all_told_with_the_flags_that_move_them(tmp_pat
 
 def test_with_security_on_it_says_what_is_not_started_and_how_to_get_in(tmp_path: Path) -> None:
     with Up(tmp_path / "data", PENSTOCK_SECURITY__MODE="on") as up:
-        up.wait_for("runs all of it", 60)
+        up.wait_for("supervises all of this", 60)
         assert "generator   not started: security is on" in up.said
         assert "pipeline    not started: security is on" in up.said
         assert "users add alice --role admin --data-dir" in up.said
@@ -148,7 +148,7 @@ def test_with_security_on_it_says_what_is_not_started_and_how_to_get_in(tmp_path
 def test_when_it_is_killed_nothing_is_left_behind(tmp_path: Path) -> None:
     without = {"PATH": os.path.dirname(sys.executable), "JAVA_HOME": str(tmp_path)}
     with Up(tmp_path / "data", **without) as up:
-        up.wait_for("runs all of it", 60)
+        up.wait_for("supervises all of this", 60)
         up.process.kill()
         deadline = time.monotonic() + 30
         while any(str(tmp_path) in command for command in _commands()):

@@ -53,7 +53,7 @@ def reader(directory: Path) -> Iterator[ReaderBesideUp]:
     ]
     without_java = {"PATH": os.path.dirname(sys.executable), "JAVA_HOME": str(directory)}
     with Up(directory / "data", *listen, **without_java) as up:
-        up.wait_for("runs all of it", 60)
+        up.wait_for("supervises all of this", 60)
         reader = ReaderBesideUp(directory, ports, {"PENSTOCK_SERVER": f"127.0.0.1:{ports['9092']}"})
         reader.up = up
         yield reader

@@ -57,7 +57,7 @@ def test_up_with_a_killed_driver(tmp_path: Path) -> None:
         first = read_state(str(project / "state"))
         assert first is not None
         os.kill(first.pid, signal.SIGKILL)
-        up.wait_for("the pipeline ended with code -9; it is started again", SECONDS)
+        up.wait_for("the pipeline ended with code -9; restarting", SECONDS)
         rows, letters = count(results), told(up)
         wait_until(lambda: count(results) >= rows + 10 and told(up) >= letters + 10, up)
         state = read_state(str(project / "state"))

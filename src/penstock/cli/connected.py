@@ -21,7 +21,9 @@ Namespace = Annotated[str | None, typer.Option("--namespace", help="The namespac
 
 
 @contextlib.contextmanager
-def connected(target: Target, *, patient: bool = False) -> Iterator[Connection]:
+def connected(
+    target: Target, tenant: str | None = None, namespace: str | None = None, *, patient: bool = False
+) -> Iterator[Connection]:
     """A connection to the target, which is made with the first request. `patient` is for commands that go on when the
     broker is started again."""
     from penstock.connection import Connection, PenstockError
@@ -39,6 +41,8 @@ def connected(target: Target, *, patient: bool = False) -> Iterator[Connection]:
             target.tls,
             30.0,
             None if patient else RetryPolicy(attempts=ATTEMPTS),
+            tenant or target.tenant,
+            namespace,
         )
     except ValueError as error:
         fail(error, 2)

@@ -13,7 +13,7 @@ import typer
 
 from penstock.cli import completion, moment, record_format
 from penstock.cli.colours import coloured
-from penstock.cli.connected import connected
+from penstock.cli.connected import Namespace, Tenant, connected
 from penstock.cli.failure import fail
 from penstock.cli.output import Output, OutputOption
 from penstock.cli.progress import progress_to
@@ -63,12 +63,14 @@ def consume(
     follow: Annotated[bool, typer.Option("--follow", help="Wait for more at the end, until Ctrl-C.")] = False,
     form: Annotated[str | None, typer.Option("--format", metavar="TEXT", help=record_format.HELP)] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Do not escape control characters and what is no UTF-8.")] = False,
+    tenant: Tenant = None,
+    namespace: Namespace = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Print the records of a topic, those of all partitions in the order of their times, batch by batch.
+    """Print the records of a topic. Records of several partitions are merged by timestamp, batch by batch.
 
-    A line has partition, offset, time (UTC), key, value and headers, with tabs between. It ends at the end that the
-    topic has when it begins, or goes on with --follow.
+    Each line has partition, offset, time (UTC), key, value and headers, separated by tabs. Stops at the topic's current
+    end, unless --follow is given.
 
     penstock consume orders --from @-1h --grep failed
 
@@ -99,7 +101,7 @@ def consume(
     lines = _Lines(printer or record_format.formatted(form or record_format.TABLE, raw=raw), output is Output.JSON)
     if form is None and output is Output.TABLE and sys.stdout.isatty():
         typer.echo(typer.style(COLUMNS, bold=True) if coloured() else COLUMNS)
-    with connected(target, patient=follow) as connection:
+    with connected(target, tenant, namespace, patient=follow) as connection:
         _Reading(connection, choice, lines).run()
         lines.finish()
 

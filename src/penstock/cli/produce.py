@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Final
 import typer
 
 from penstock.cli import completion, quantity
-from penstock.cli.connected import connected
+from penstock.cli.connected import Namespace, Tenant, connected
 from penstock.cli.explanation import similar_topic
 from penstock.cli.failure import fail
 from penstock.cli.progress import progress
@@ -55,16 +55,18 @@ def produce(
         ),
     ] = Format.LINES,
     delay: Annotated[
-        str | None, typer.Option("--delay", metavar="TIME", help="Appear so much later, such as 1h.")
+        str | None, typer.Option("--delay", metavar="TIME", help="Deliver after this delay, such as 1h.")
     ] = None,
     ttl: Annotated[
-        str | None, typer.Option("--ttl", metavar="TIME", help="Be delivered for so long, such as 1d.")
+        str | None, typer.Option("--ttl", metavar="TIME", help="Expire after this long, such as 1d.")
     ] = None,
+    tenant: Tenant = None,
+    namespace: Namespace = None,
 ) -> None:
-    """Append records: the values given, or what standard input or a file has, by lines as they come.
+    """Write records to a topic: the given values, or the lines of standard input or a file.
 
-    Prints the offsets when the broker has acknowledged them. Records are stored exactly once, whatever happens to the
-    connection; those with --delay or --ttl are not sent again if it breaks.
+    Prints offsets once the broker has acknowledged them. Retries never store a record twice; records with --delay or
+    --ttl are not retried if the connection breaks.
 
     penstock produce orders '{"id": 1}' --key customer-7 --header trace=1
 
@@ -80,9 +82,7 @@ def produce(
     )
     if delay and ttl:
         fail("--delay and --ttl: choose one", 2)
-    if headers and (delay or ttl):
-        fail("a record with --delay or --ttl has no headers", 2)
-    with connected(target) as connection:
+    with connected(target, tenant, namespace) as connection:
         _check_topic(connection, topic)
         for given in _batches(values, file, form):
             batch = [
@@ -212,12 +212,10 @@ def _send_timed(
     ttl: float | None,
 ) -> None:
     for each in batch:
-        if each.headers:
-            fail("a record with --delay or --ttl has no headers")
-        place = connection.produce(topic, each.value, key=each.key, partition=partition, delay=delay, ttl=ttl)
+        place = connection.produce(
+            topic, each.value, key=each.key, headers=each.headers, partition=partition, delay=delay, ttl=ttl
+        )
         if place.offset < 0 or delay is None:
             _print_places(topic, [place])
         else:
-            typer.echo(
-                f"{topic}: delayed record {place.offset}; `penstock delayed cancel {place.offset}` takes it back"
-            )
+            typer.echo(f"{topic}: delayed record {place.offset}; `penstock delayed cancel {place.offset}` cancels it")

@@ -50,10 +50,9 @@ _DOOR = re.compile(r"^  (\w+) +(\S+:\d+)(?: \(QUIC\).*)?$", re.MULTILINE)
 
 @flags.with_serve_flags
 def up(serve: flags.ServeFlags) -> None:
-    """Run the broker with a generator of orders and page views and a pipeline that makes tables and a topic of them.
+    """Run a broker, a generator of sample orders and page views, and a Spark pipeline that turns them into tables.
 
-    The flags are those of `penstock serve`. Ctrl-C or SIGTERM stops all of it in good order; a second one does not
-    wait.
+    Takes the flags of `penstock serve`. Ctrl-C or SIGTERM shuts everything down cleanly; a second signal exits at once.
 
     penstock up --data-dir ./data
     """
@@ -199,7 +198,7 @@ class Stack:
                 self._pass_on(self._generator, "generator: ")
                 self._look_after("generator", self._generator.poll(), self._start_generator)
             self._hear_pipeline()
-        typer.echo("stopping: the generator, the pipeline, the broker")
+        typer.echo("stopping the generator, the pipeline and the broker")
         return 0
 
     def _restart_broker(self) -> None:
@@ -208,7 +207,7 @@ class Stack:
         broker = self._broker
         assert broker is not None and broker.stdout is not None
         seconds = self._backoff["broker"].delay(time.monotonic() - self._began["broker"])
-        typer.echo(f"the broker {_ending(broker.returncode)}; it is started again in {seconds:g} s", err=True)
+        typer.echo(f"the broker {_ending(broker.returncode)}; restarting in {seconds:g} s", err=True)
         typer.echo(broker.stdout.read().decode(errors="replace"), nl=False)
         broker.stdout.close()
         time.sleep(seconds)
@@ -232,7 +231,7 @@ class Stack:
         if name not in self._again:
             seconds = self._backoff[name].delay(now - self._began[name])
             self._again[name] = now + seconds
-            typer.echo(f"the {name} ended with code {code}; it is started again in {seconds:g} s", err=True)
+            typer.echo(f"the {name} ended with code {code}; restarting in {seconds:g} s", err=True)
         elif now >= self._again[name]:
             del self._again[name]
             start()
@@ -249,6 +248,8 @@ class Stack:
         for event in events or ():
             if event.kind == "failed":
                 typer.echo(f"the pipeline failed: {event.text.splitlines()[0]} (log: {self._driver.log})", err=True)
+            elif event.kind == "flow" and event.text.startswith("quarantined"):
+                typer.echo(f"the pipeline stopped {event.flow}: {event.text.splitlines()[-1]}", err=True)
         if not self._tables_shown:
             self._show_tables()
         if events is None:
@@ -261,7 +262,8 @@ class Stack:
             typer.echo(self._tables_block(self._project))
             self._tables_shown = True
         elif not self._tables_late and time.monotonic() - self._began["pipeline"] > SPARK_SECONDS:
-            typer.echo(f"the pipeline has no tables after {SPARK_SECONDS:g} s (log: {self._driver.log})", err=True)
+            seconds = f"{SPARK_SECONDS:g} s"
+            typer.echo(f"no tables after {seconds}; still waiting for Spark (log: {self._driver.log})", err=True)
             self._tables_late = True
 
     def _pass_on(self, process: subprocess.Popen[bytes], prefix: str = "") -> None:
@@ -283,14 +285,15 @@ class Stack:
             first, *others = self._why_not.splitlines()
             lines += [f"  pipeline    not started: {first}", *(f"            {line}" for line in others)]
         else:
-            lines.append("  pipeline    starting Spark; its tables follow in about a minute")
+            lines.append("  pipeline    starting Spark; its tables will be listed below in a minute or two")
         lines += [
-            f"  broker      process {self._pid}: kill -9 it, and it comes back with all that it acknowledged",
+            f"  broker      process {self._pid}; after kill -9 it is restarted, and no acknowledged record is lost",
+            *([f"  console     http://{self._addresses['http']}/"] if "http" in self._addresses else []),
             "",
             "  Try, in another terminal:",
             *(f"    {command}" for command in self._commands()),
             "",
-            f"  Process {os.getpid()} runs all of it. Stop it with Ctrl-C or SIGTERM; a second one does not wait.",
+            f"  Process {os.getpid()} supervises all of this. Ctrl-C or SIGTERM stops it, a second signal at once.",
         ]
         return "\n".join(lines)
 
@@ -305,7 +308,7 @@ class Stack:
                 "",
                 f"  pipeline    running; its code is {directory}/{project.file.entry}",
                 *(f"  {'tables' if not at else '':<12}{path}" for at, path in enumerate(paths)),
-                f"  topics      {revenue} (each minute, when it is over), {dead_letters} (what did not fit)",
+                f"  topics      {revenue} (once a minute), {dead_letters} (rejected records)",
                 "",
                 "  Try:",
                 f"    {_penstock()} pipeline status {directory}",

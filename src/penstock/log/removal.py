@@ -24,7 +24,7 @@ def remove_files(files: Files, segments: Sequence[Segment]) -> Iterator[Segment]
         except OSError as error:
             logger.warning("%s could not be removed: %s", segment.path, error)
             return
-        logger.info("removed %s, which nobody needs any more", segment.path)
+        logger.info("deleted segment %s: its records are in tables or have expired", segment.path)
         yield segment
 
 

@@ -44,7 +44,7 @@ def banner(server: Server) -> str:
             *(f"  {name:<12}{text}" for name, text in _doors(server).items()),
             "",
             *(f"  note: {note}" for note in server.broker.notes),
-            f"  Process {os.getpid()} is ready. Stop it with Ctrl-C or SIGTERM; a second signal does not wait.",
+            f"  Process {os.getpid()} is ready. Ctrl-C or SIGTERM stops it; a second signal exits at once.",
         ]
     )
 
@@ -65,7 +65,7 @@ def _doors(server: Server) -> dict[str, str]:
 
 def _tables(settings: Settings, data_dir: str) -> str:
     policy = table_policy(settings, data_dir)
-    return policy.root if policy.enabled else "off (but for topics that ask for one)"
+    return policy.root if policy.enabled else "off (except for topics with --table on)"
 
 
 def _audit(settings: Settings) -> str:

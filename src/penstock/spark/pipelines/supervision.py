@@ -1,8 +1,8 @@
 """Supervision of streaming queries: one that fails is started again by itself, after a delay that grows; one that fails
 again and again without a batch in between is put into quarantine, and the others go on.
 
-A broker that is away is nobody's fault: failures by an outage are retried for ever. Nothing here knows Spark: a query
-is whatever has the few names of `Query`, and time is an argument.
+A broker that is away, and a machine too busy to start Python processes, are nobody's fault: failures by an outage are
+retried for ever. Nothing here knows Spark: a query is whatever has the few names of `Query`, and time is an argument.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, Protocol
 
 from penstock.retry import RetryPolicy
+from penstock.spark.patient_start import TOO_SLOW
 
 logger = logging.getLogger(__name__)
 
 OUTAGE: Final = "LogUnavailable"  # in the text of an error: the broker did not answer for long enough
+PASSING: Final = (OUTAGE, TOO_SLOW)  # failures of the surroundings, which say nothing about the query
 MAX_ERROR: Final = 2_000  # characters that are kept of an error; all of it is in the log
 
 Phase = Literal["running", "restarting", "quarantined", "completed"]
@@ -51,6 +53,7 @@ class Flow:
         self._start = start
         self._policy = policy
         self._failures = 0  # in a row, without a batch in between
+        self._passing = 0  # in a row, of its surroundings
         self._batch = -1  # the last one that was done when it failed
         self._due = 0.0
 
@@ -85,13 +88,14 @@ class Flow:
         done = self._last_batch()
         if done > self._batch:
             self._batch, self._failures = done, 0
-        if OUTAGE not in str(error):
-            self._failures += 1
+        passing = any(text in str(error) for text in PASSING)
+        self._failures += not passing
+        self._passing = self._passing + 1 if passing else 0
         if self._start is None or self._failures >= self._policy.attempts:
             self.phase = "quarantined"
             return f"Flow {self.name} is QUARANTINED after {_times(self._failures)}: {first_line(error)}"
         self.phase = "restarting"
-        seconds = self._policy.delay(max(0, self._failures - 1))
+        seconds = self._policy.delay(max(0, self._failures - 1, self._passing - 1 if TOO_SLOW in str(error) else 0))
         self._due = now + seconds
         return f"Flow {self.name} is RESTARTING in {seconds:g} s: {first_line(error)}"
 
