@@ -23,7 +23,7 @@ from penstock.log.file_engine import FileEngine
 from penstock.log.files import OsFiles
 from penstock.log.kafka.client import KafkaJournal
 from penstock.log.kafka.opening import CellOpening
-from penstock.log.kafka.topics import ensure_topic
+from penstock.log.kafka.topics import ensure_topics
 from penstock.log.kafka.url import parse
 from penstock.log.settings import LogSettings
 
@@ -132,7 +132,7 @@ def main() -> None:
         f"kafka://{options.servers}/bench-{secrets.token_hex(4)}"
         f"?replication={copies}&min_insync={min(2, copies)}&allow_unsafe=true"
     )
-    source = ensure_topic(address, MESSAGE_BYTES)
+    source = ensure_topics(address, MESSAGE_BYTES)
     journal = KafkaJournal(address.client_options(), address.topic, 0, message_bytes=MESSAGE_BYTES, delivery_seconds=30)
     with tempfile.TemporaryDirectory() as directory:
 

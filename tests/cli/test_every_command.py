@@ -115,6 +115,7 @@ LOCAL = {
     "backup verify": "reads a backup", "restore": "writes a data directory",
     "token issue": "signs with a key of this machine", "token key": "makes files", "token inspect": "test_token.py",
     "conformance": "has logins of its own: test_conformance.py", "mirror": "has URLs: tests/mirror",
+    "storage copy": "moves a stopped broker's files: tests/kafka/test_storage_copy.py",
     "pipeline init": "writes files", "pipeline run": "runs Spark", "pipeline dry-run": "runs Spark",
     "pipeline status": "reads files", "pipeline logs": "reads files", "pipeline stop": "signals a process",
     "pipeline reset": "changes files",

@@ -27,6 +27,7 @@ ONLY_PARSED = {
     "tail -f": "runs for ever",
     "penstock conformance --against": "test_conformance.py",
     "penstock mirror kafka": "a cluster of Kafka: tests/mirror/test_kafka.py",
+    "penstock storage copy": "a cluster of Kafka: tests/kafka/test_storage_copy.py",
     "penstock pipeline run": "Spark: tests/spark",
     "penstock pipeline dry-run": "Spark: tests/spark",
     "penstock pipeline status": "Spark: tests/spark",

@@ -28,24 +28,25 @@ def new_url(cluster: Cluster, **options: str) -> str:
 
 
 class Broker:
-    """One of several with the same journal. Its lines are read as they come."""
+    """One of several with the same journal, or without a `url` one on files. Its lines are read as they come."""
 
-    def __init__(self, directory: Path, name: str, url: str) -> None:
+    def __init__(self, directory: Path, name: str, url: str, **environment: str) -> None:
         self.journal = urlsplit(url).path.removeprefix("/")
         self.port, self.http_port = steady_port(), steady_port()
+        self._directory = directory / name
         self._arguments = (
-            *(directory / name, "--storage", url),
+            *(("--storage", url) if url else ()),
             *("--listen", f"rustlog=127.0.0.1:{self.port}", "--listen", f"http=127.0.0.1:{self.http_port}"),
             *("--listen", "blipmq=off", "--listen", "kimberlite=off", "--listen", "flymq=off"),
         )
-        self._tables = str(directory / "tables")
+        self._environment = {"PENSTOCK_TABLES__URL": str(directory / "tables"), **environment}
         self.lines: list[str] = []
         self._changed = threading.Condition()
         self.broker: BrokerProcess | None = None
 
     def start(self) -> Broker:
         self.lines.clear()
-        self.broker = BrokerProcess(*self._arguments, PENSTOCK_TABLES__URL=self._tables)
+        self.broker = BrokerProcess(self._directory, *self._arguments, **self._environment)
         for stream in (self.broker.process.stdout, self.broker.process.stderr):
             assert stream is not None
             threading.Thread(target=self._collect, args=(stream,), daemon=True).start()

@@ -62,6 +62,7 @@ SECTIONS: Final[tuple[Section, ...]] = (
             "mirror": Entry("penstock.cli.mirror", "Copy topics from one broker to another.", "mirror"),
             "backup": Entry("penstock.cli.backup", "Copy a broker while it runs, and check the copy."),
             "restore": Entry("penstock.cli.backup", "Bring a backup back into a new data directory.", "restore"),
+            "storage": Entry("penstock.cli.storage", "Move the journal between files and Apache Kafka."),
             "status": Entry("penstock.cli.status", "Show a broker on one screen, and what is wrong.", "status"),
             "debug": Entry("penstock.cli.debug", "Collect what a report about a broker should have."),
             "doctor": Entry("penstock.cli.doctor", "Check this machine for a broker: what is wrong.", "doctor"),

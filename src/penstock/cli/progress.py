@@ -27,6 +27,13 @@ def progress_to(what: str) -> Iterator[Callable[[int, int], None] | None]:
         yield None if task is None else task.set
 
 
+@contextlib.contextmanager
+def progress_steps() -> Iterator[Callable[[str, int, int], None]]:
+    """One bar for work of several steps: each call says which it is, and how much of how much of it is done."""
+    with _bar("", None) as task:
+        yield (lambda _what, _done, _total: None) if task is None else task.step
+
+
 class _Task(NamedTuple):
     bar: Progress
     id: TaskID
@@ -36,6 +43,9 @@ class _Task(NamedTuple):
 
     def set(self, done: int, total: int) -> None:
         self.bar.update(self.id, completed=done, total=total)
+
+    def step(self, what: str, done: int, total: int) -> None:
+        self.bar.update(self.id, description=what, completed=done, total=total)
 
 
 @contextlib.contextmanager

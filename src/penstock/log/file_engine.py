@@ -428,6 +428,15 @@ class FileEngine:
         return self._last_group
 
     @property
+    def first_group(self) -> int:
+        """Number of the first group of the segments; what came before it is in tables and snapshots."""
+        return self._segments[0].first_group
+
+    @property
+    def newest_segment(self) -> Segment:
+        return self._segments[-1]
+
+    @property
     def in_flight(self) -> bool:
         """Whether a group is sealed and not committed."""
         return bool(self._in_flight)

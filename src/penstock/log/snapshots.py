@@ -56,6 +56,15 @@ def encode(snapshot: Snapshot) -> bytes:
 
 def load(files: Files, group: int) -> Snapshot | None:
     """The snapshot, or None if it is damaged."""
+    data = read_file(files, group)
+    if data is None:
+        return None
+    snapshot = msgspec.msgpack.decode(data[_HEAD.size :], type=Snapshot)
+    return snapshot if snapshot.group == group else None
+
+
+def read_file(files: Files, group: int) -> bytes | None:
+    """The snapshot as `encode` made it, or None if it is damaged. Raises FileNotFoundError."""
     file = files.open(snapshot_path(group), writable=False)
     try:
         data = file.read(0, file.size())
@@ -64,11 +73,8 @@ def load(files: Files, group: int) -> Snapshot | None:
     if len(data) < _HEAD.size:
         return None
     magic, checksum, length = _HEAD.unpack_from(data)
-    content = data[_HEAD.size : _HEAD.size + length]
-    if magic != _MAGIC or len(data) != _HEAD.size + length or crc32c(content) != checksum:
-        return None
-    snapshot = msgspec.msgpack.decode(content, type=Snapshot)
-    return snapshot if snapshot.group == group else None
+    content = data[_HEAD.size :]
+    return data if magic == _MAGIC and len(content) == length and crc32c(content) == checksum else None
 
 
 def newest(files: Files) -> tuple[Snapshot | None, list[str]]:

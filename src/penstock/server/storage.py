@@ -13,6 +13,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -25,11 +26,16 @@ from penstock.log.errors import LogUnavailable
 from penstock.log.file_engine import FileEngine
 from penstock.log.files import OsFiles
 from penstock.log.kafka.cell import Cell
-from penstock.log.kafka.checkpoint import refuse_cache
+from penstock.log.kafka.checkpoint import Source, refuse_cache
+from penstock.log.kafka.journal import JournalTrimmed
 from penstock.log.kafka.opening import CellOpening
 from penstock.log.kafka.url import parse
+from penstock.log.settings import LogSettings
 from penstock.server.errors import StandbyStopped, StartFailed
 from penstock.transport.endpoint import Endpoint, parse_endpoint
+
+if TYPE_CHECKING:
+    from penstock.log.kafka.client import KafkaJournal
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +74,33 @@ async def open_engine(
     return await loop.run_in_executor(threads, _Opening(settings, data_dir, loop, standby, doors).run)
 
 
+def open_journal(settings: Settings, url: str, *, create: bool = True) -> tuple[KafkaJournal, Source]:
+    """The journal at an address, whose topics are made if they are not there and `create`. Blocks; raises LogError or
+    StartFailed."""
+    try:
+        from penstock.log.kafka.client import KafkaJournal
+        from penstock.log.kafka.topics import ensure_topics
+    except ImportError:
+        raise StartFailed("a journal on Kafka needs confluent-kafka: pip install 'penstock[kafka]'") from None
+
+    address = parse(url)
+    source = ensure_topics(address, message_bytes(settings), create=create)
+    journal = KafkaJournal(
+        address.client_options(),
+        address.topic,
+        source.cell,
+        message_bytes=message_bytes(settings),
+        delivery_seconds=address.delivery_seconds,
+    )
+    return journal, source
+
+
+def message_bytes(settings: Settings) -> int:
+    """The largest record of a journal."""
+    entry_bytes = settings.log.entry_bytes
+    return entry_bytes + entry_bytes // 4 + (1 << 20)
+
+
 class _Opening:
     """Blocks, on a thread of its own."""
 
@@ -86,22 +119,16 @@ class _Opening:
         self._doors = {name: str(advertised(each, settings.storage.advertise)) for name, each in doors.items()}
 
     def run(self) -> Engine:
-        try:
-            from penstock.log.kafka.client import KafkaJournal
-            from penstock.log.kafka.topics import ensure_topic
-        except ImportError:
-            raise StartFailed("a journal on Kafka needs confluent-kafka: pip install 'penstock[kafka]'") from None
+        journal, source = open_journal(self._settings, self._settings.storage.url)
+        log = config.log_settings(self._settings)
+        while True:
+            try:
+                return self._own(journal, source, log)
+            except JournalTrimmed as error:
+                logger.warning("%s: the data directory is filled anew", error)
 
-        address, log = parse(self._settings.storage.url), config.log_settings(self._settings)
-        message_bytes = log.entry_bytes + log.entry_bytes // 4 + (1 << 20)
-        source = ensure_topic(address, message_bytes)
-        journal = KafkaJournal(
-            address.client_options(),
-            address.topic,
-            source.cell,
-            message_bytes=message_bytes,
-            delivery_seconds=address.delivery_seconds,
-        )
+    def _own(self, journal: KafkaJournal, source: Source, log: LogSettings) -> Engine:
+        """Raises JournalTrimmed if the journal was trimmed so far meanwhile that it cannot be read on."""
         opening = CellOpening(
             *(journal, source, OsFiles(self._data_dir), log, self._loop, wall_clock), on_lost=self._standby.on_lost
         )

@@ -11,6 +11,8 @@ from typing import Any
 
 import confluent_kafka
 
+from penstock.log.kafka.client import snapshots_topic
+
 PRODUCER = 0
 _numbers = itertools.count()
 
@@ -44,8 +46,10 @@ class MockCluster:
         self._library.rd_kafka_destroy(self._client)
 
     def new_topic(self) -> str:
-        """A topic of one partition, which nobody has used."""
-        return self.create_topic(f"topic-{next(_numbers)}", 1)
+        """A topic of one partition, which nobody has used, and that of its snapshots beside it."""
+        topic = self.create_topic(f"test-{next(_numbers)}.journal", 1)
+        self.create_topic(snapshots_topic(topic), 1)
+        return topic
 
     def create_topic(self, topic: str, partitions: int) -> str:
         name, replicas = topic.encode(), min(3, self.brokers)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from penstock.log.errors import LogUnavailable
 from penstock.log.kafka.fencing import Kind, Stamp
-from penstock.log.kafka.journal import JournalProducer, JournalReader, JournalRecord, OnStored
+from penstock.log.kafka.journal import JournalProducer, JournalReader, JournalRecord, JournalTrimmed, OnStored
+from penstock.log.kafka.snapshot_topic import Item, KeyedTopic
 
 
 class SimJournal:
@@ -16,7 +17,9 @@ class SimJournal:
     "late" (it fails, and is stored when `arrive` is called)."""
 
     def __init__(self) -> None:
-        self.records: list[JournalRecord] = []
+        self.records: list[JournalRecord] = []  # those that were trimmed, too: nobody gets them any more
+        self.first = 0
+        self.keyed: list[Item] = []
         self.faults: Callable[[Stamp], str] = lambda _: "store"
         self.away = False
         self.changed = threading.Condition()
@@ -24,13 +27,20 @@ class SimJournal:
 
     def bounds(self) -> tuple[int, int]:
         self.check()
-        return 0, len(self.records)
+        return self.first, len(self.records)
 
     def reader(self, offset: int) -> JournalReader:
         return _Reader(self, offset)
 
     def producer(self) -> JournalProducer:
         return _Producer(self)
+
+    def trim(self, offset: int) -> None:
+        self.check()
+        self.first = max(self.first, offset)
+
+    def snapshots(self) -> KeyedTopic:
+        return _KeyedTopic(self)
 
     def check(self) -> None:
         if self.away:
@@ -99,8 +109,23 @@ class _Reader:
         with self._journal.changed:
             if self._offset >= len(self._journal.records):
                 self._journal.changed.wait(min(seconds, 0.01))
+            if self._offset < self._journal.first:
+                raise JournalTrimmed("it is gone")
             found = self._journal.records[self._offset :]
         self._offset += len(found)
         return found
 
     def close(self) -> None: ...
+
+
+class _KeyedTopic:
+    def __init__(self, journal: SimJournal) -> None:
+        self._journal = journal
+
+    def read(self) -> list[Item]:
+        self._journal.check()
+        return list(self._journal.keyed)
+
+    def put(self, items: Sequence[Item]) -> None:
+        self._journal.check()
+        self._journal.keyed += items

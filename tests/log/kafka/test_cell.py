@@ -26,7 +26,7 @@ from penstock.log.kafka.fencing import Kind, Stamp
 from penstock.log.kafka.journal import Journal
 from penstock.log.kafka.opening import CellOpening
 
-HASTY = CommitterSettings(heartbeat_seconds=0, patience_seconds=0, checkpoint_seconds=0.05, poll_seconds=0.01)
+HASTY = replace(QUIET, patience_seconds=0)
 
 
 EACH = replace(SMALL, group_bytes=1)  # every append in a group of its own

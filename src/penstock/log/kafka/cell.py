@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Final
 
@@ -17,7 +17,8 @@ from penstock.log.file_engine import FileEngine
 from penstock.log.group_format import GroupDamaged
 from penstock.log.kafka.checkpoint import WrongJournal
 from penstock.log.kafka.fencing import Kind, Stamp, Verdict, View, claim, read
-from penstock.log.kafka.journal import SALT, Journal, JournalProducer, JournalReader, JournalRecord
+from penstock.log.kafka.journal import SALT, Journal, JournalProducer, JournalReader, JournalRecord, JournalTrimmed
+from penstock.log.kafka.landmarks import Landmark, landmark
 from penstock.log.recovery import ForeignGroup, foreign_group
 
 logger = logging.getLogger(__name__)
@@ -44,10 +45,8 @@ def decode(record: JournalRecord) -> ForeignGroup:
         raise LogDamaged("the journal on Kafka", record.offset, str(error)) from None
 
 
-def read_until(
-    reader: JournalReader, view: View, end: int, found: Callable[[View, JournalRecord, Verdict], None]
-) -> View:
-    """Read up to the offset `end`, which is there. Raises LogUnavailable."""
+def records_until(reader: JournalReader, view: View, end: int) -> Iterator[tuple[View, JournalRecord, Verdict]]:
+    """The records up to the offset `end`, which is there, each with the view behind it. Raises LogUnavailable."""
     give_up = time.monotonic() + READ_SECONDS
     while view.offset < end:
         records = reader.read(_STEP)
@@ -59,7 +58,16 @@ def read_until(
             if record.offset < view.offset:
                 continue  # a reader may begin with a batch that begins earlier
             view, verdict = advance(view, record)
-            found(view, record, verdict)
+            yield view, record, verdict
+
+
+def read_until(
+    reader: JournalReader, view: View, end: int, found: Callable[[View, JournalRecord, Verdict], None]
+) -> View:
+    """Read up to the offset `end`, which is there. Raises LogUnavailable."""
+    for behind, record, verdict in records_until(reader, view, end):
+        found(behind, record, verdict)
+        view = behind
     return view
 
 
@@ -104,21 +112,28 @@ def _send_and_wait(producer: JournalProducer, stamp: Stamp, value: bytes) -> int
 class Cell:
     """The journal and its cache, before this broker owns it."""
 
-    def __init__(self, journal: Journal, engine: FileEngine, view: View, owner: bytes = b"") -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        engine: FileEngine,
+        view: View,
+        owner: bytes = b"",
+        landmarks: Sequence[Landmark] = (),
+    ) -> None:
         self.journal = journal
         self.engine = engine
         self.view = view
         self.owner = owner  # the value of the claim in force
+        self.landmarks = list(landmarks)  # of the segments
         self.heard = time.monotonic()  # when the owner last gave a sign
         self._reader: JournalReader | None = None
 
     def catch_up(self) -> None:
-        """Read to the end. Raises LogUnavailable, WrongJournal or what `FileEngine.ingest` raises."""
+        """Read to the end. Raises LogUnavailable, JournalTrimmed, WrongJournal or what `FileEngine.ingest` raises."""
         first, end = self.journal.bounds()
         if self.view.offset < first:
-            raise WrongJournal(
-                f"the journal on Kafka begins at offset {first}, and this data directory ends at {self.view.offset}: "
-                "what lies between is gone"
+            raise JournalTrimmed(
+                f"the journal on Kafka begins at offset {first}, and this data directory ends at {self.view.offset}"
             )
         if self.view.offset > end:
             raise WrongJournal(
@@ -145,7 +160,7 @@ class Cell:
         return producer
 
     def _take(self, view: View, record: JournalRecord, verdict: Verdict) -> None:
-        self.view = view
+        before, self.view = self.view, view
         if verdict in _SPEAKING:
             self.heard = time.monotonic()
         if verdict is Verdict.BEGINS:
@@ -157,6 +172,8 @@ class Cell:
         engine, group = self.engine, decode(record)
         if group.number > engine.last_group:
             engine.ingest(group)
+            if engine.newest_segment.first_group == group.number:
+                self.landmarks.append(landmark(before, group.position, self.owner))
         elif group.number == engine.last_group and group.position + group.advance != engine.position:
             raise WrongJournal(
                 f"commit group {group.number} ends at position {group.position + group.advance} in the journal on "

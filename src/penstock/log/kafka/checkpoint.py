@@ -5,6 +5,7 @@ It is written now and then, after a sync of the segments; what they have beyond 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -13,6 +14,7 @@ from penstock.log import segment
 from penstock.log.errors import LogError
 from penstock.log.files import Files, replace
 from penstock.log.kafka.fencing import Term, View
+from penstock.log.kafka.landmarks import Landmark
 
 PATH: Final = "KAFKA"
 
@@ -38,6 +40,8 @@ class Checkpoint(msgspec.Struct, frozen=True):
     term: tuple[int, str] = (0, "")
     group: int = 0
     owner: str = ""  # the value of the claim of that term
+    landmarks: list[Landmark] = []  # of the segments that are here
+    filling: bool = False  # the segments do not reach the snapshot that they need: see `filling.py`
 
     @property
     def view(self) -> View:
@@ -58,30 +62,37 @@ def load(files: Files) -> Checkpoint | None:
         ) from None
 
 
-def store(files: Files, source: Source, view: View, owner: bytes = b"") -> None:
+def store(
+    files: Files,
+    source: Source,
+    view: View,
+    owner: bytes = b"",
+    landmarks: Sequence[Landmark] = (),
+    *,
+    filling: bool = False,
+) -> Checkpoint:
     """Raises OSError."""
     term = (view.term.number, view.term.owner)
-    content = msgspec.json.encode(Checkpoint(source, view.offset, term, view.group, owner.decode(errors="replace")))
-    replace(files, PATH, content)
+    made = Checkpoint(source, view.offset, term, view.group, owner.decode(errors="replace"), list(landmarks), filling)
+    replace(files, PATH, msgspec.json.encode(made) + b"\n")
     files.sync_directory("")
+    return made
 
 
-def adopt(files: Files, source: Source) -> tuple[View, bytes]:
-    """The view to read on from, and the value of the claim in force there. A directory without a journal becomes the
-    cache of this one. Raises WrongJournal."""
+def adopt(files: Files, source: Source) -> Checkpoint:
+    """The place to read on from. A directory without a journal becomes the cache of this one. Raises WrongJournal."""
     found = load(files)
     if found is None:
         if segment.exist(files):
             raise WrongJournal("the data directory has a journal of its own, and is not the cache of one on Kafka")
-        store(files, source, View())
-        return View(), b""
+        return store(files, source, View())
     if found.source != source:
         raise WrongJournal(
             f"the data directory is the cache of cell {found.source.cell} of {found.source.name!r} (Kafka cluster "
             f"{found.source.cluster}, topic {found.source.topic}), and not of cell {source.cell} of {source.name!r} "
             f"(Kafka cluster {source.cluster}, topic {source.topic})"
         )
-    return found.view, found.owner.encode()
+    return found
 
 
 def refuse_cache(files: Files) -> None:

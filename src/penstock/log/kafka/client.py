@@ -5,17 +5,27 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
 
 from penstock.log.errors import LogUnavailable
 from penstock.log.kafka.fencing import Stamp
-from penstock.log.kafka.journal import JournalRecord, OnStored, from_headers, to_headers
+from penstock.log.kafka.journal import JournalRecord, JournalTrimmed, OnStored, from_headers, to_headers
 
 if TYPE_CHECKING:
     from penstock.log.kafka.journal import JournalProducer, JournalReader
+    from penstock.log.kafka.snapshot_topic import Item, KeyedTopic
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +33,7 @@ REQUEST_SECONDS: Final = 10.0
 ATTEMPT_SECONDS: Final = 2.0  # after which a request is made anew
 PAUSE_SECONDS: Final = 0.1
 READ_RECORDS: Final = 500  # at a time
+_TRIMMED: Final = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 Options = Mapping[str, str | int | float | bool]
 
 
@@ -47,6 +58,7 @@ class KafkaJournal:
         self._looker: Consumer | None = None  # asks for bounds
         self._idle: Consumer | None = None  # of a reader that was closed: it has its connections already
         self._spare: Producer | None = None
+        self._shared: Producer | None = None
 
     def bounds(self) -> tuple[int, int]:
         if self._looker is None:
@@ -104,7 +116,23 @@ class KafkaJournal:
         except KafkaException as error:
             raise LogUnavailable(f"no producer: {error.args[0].str()}") from None
 
+    def trim(self, offset: int) -> None:
+        place = TopicPartition(self._topic, self._cell, offset)
+        try:
+            admin = AdminClient(self._options)
+            admin.delete_records([place], request_timeout=REQUEST_SECONDS)[place].result(REQUEST_SECONDS)
+        except KafkaException as error:
+            raise LogUnavailable(f"Kafka does not trim {self._topic}: {error.args[0].str()}") from None
+        except TimeoutError:
+            raise LogUnavailable(f"Kafka does not trim {self._topic} within {REQUEST_SECONDS:g} s") from None
+
+    def snapshots(self) -> KeyedTopic:
+        return KafkaKeyedTopic(self, snapshots_topic(self._topic), self._cell)
+
     def _consumer(self) -> Consumer:
+        return self.new_consumer()
+
+    def new_consumer(self, **more: Any) -> Consumer:
         options = {
             **self._options,
             "group.id": "penstock",  # it must have one, and joins none: it is assigned its partition by hand
@@ -116,16 +144,23 @@ class KafkaJournal:
             "fetch.max.bytes": max(64 << 20, self._message_bytes),
             "receive.message.max.bytes": max(64 << 20, self._message_bytes) + (1 << 20),
             "queued.max.messages.kbytes": 64 << 10,
+            **more,
         }
         try:
             return Consumer(options)
         except KafkaException as error:
             raise LogUnavailable(f"no consumer: {error.args[0].str()}") from None
 
+    def shared_producer(self) -> Producer:
+        """For what is no part of the journal."""
+        if self._shared is None:
+            self._shared = self.new_producer()
+        return self._shared
+
     def close(self) -> None:
         for consumer in filter(None, (self._looker, self._idle)):
             consumer.close()
-        self._looker = self._idle = self._spare = None
+        self._looker = self._idle = self._spare = self._shared = None
 
 
 class _Producer:
@@ -180,6 +215,8 @@ class _Reader:
             if error is not None:
                 if error.code() == KafkaError._PARTITION_EOF or (error.retriable() and not error.fatal()):
                     continue
+                if error.code() in _TRIMMED:
+                    raise JournalTrimmed(f"the journal on Kafka begins behind the place to read on from: {error.str()}")
                 raise LogUnavailable(f"the journal on Kafka cannot be read: {error.str()}")
             headers: Any = message.headers()
             records.append(JournalRecord(message.offset() or 0, from_headers(headers), _bytes(message.value())))
@@ -187,6 +224,60 @@ class _Reader:
 
     def close(self) -> None:
         self._journal.read_no_more(self._consumer)
+
+
+def snapshots_topic(journal_topic: str) -> str:
+    """The name of the compacted topic beside a journal's."""
+    return f"{journal_topic.removesuffix('.journal')}.snapshots"
+
+
+class KafkaKeyedTopic:
+    """See `penstock.log.kafka.snapshot_topic.KeyedTopic`: one partition of a compacted topic."""
+
+    def __init__(self, journal: KafkaJournal, topic: str, cell: int) -> None:
+        self._journal = journal
+        self._topic = topic
+        self._cell = cell
+
+    def read(self) -> Iterator[Item]:
+        consumer = self._journal.new_consumer(**{"enable.partition.eof": True})
+        try:
+            consumer.assign([TopicPartition(self._topic, self._cell, OFFSET_BEGINNING)])
+            give_up = time.monotonic() + REQUEST_SECONDS
+            while True:
+                message = consumer.poll(0.25)
+                if message is None:
+                    if time.monotonic() > give_up:
+                        raise LogUnavailable(f"Kafka does not give {self._topic} within {REQUEST_SECONDS:g} s")
+                    continue
+                give_up = time.monotonic() + REQUEST_SECONDS
+                error = message.error()
+                if error is None:
+                    value, key = message.value(), _bytes(message.key()).decode(errors="replace")
+                    yield key, None if value is None else _bytes(value)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    return
+                elif not error.retriable() or error.fatal():
+                    raise LogUnavailable(f"{self._topic} cannot be read: {error.str()}")
+        finally:
+            consumer.close()
+
+    def put(self, items: Sequence[Item]) -> None:
+        producer = self._journal.shared_producer()
+        answers: list[str] = []
+
+        def delivered(error: KafkaError | None, _: Message) -> None:
+            answers.append("" if error is None else error.str())
+
+        try:
+            for key, value in items:
+                producer.produce(self._topic, value, key.encode(), self._cell, on_delivery=delivered)
+        except (BufferError, KafkaException) as error:
+            raise LogUnavailable(f"Kafka's client takes nothing for {self._topic}: {error}") from None
+        while len(answers) < len(items):  # each comes within the time for deliveries
+            producer.poll(0.25)
+        if failed := list(filter(None, answers)):
+            raise LogUnavailable(f"{self._topic} could not be written: {failed[0]}")
 
 
 def _bytes(value: Any) -> bytes:

@@ -15,7 +15,7 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,7 +24,8 @@ from penstock.log.errors import LogError, LogReadOnly, LogUnavailable, NotOwner
 from penstock.log.file_engine import FileEngine
 from penstock.log.kafka.cell import decode, read_until, seek_office
 from penstock.log.kafka.fencing import Fate, Kind, Stamp, Term, Verdict, View, acknowledged, fate
-from penstock.log.kafka.journal import Journal, JournalProducer, JournalRecord, group_value
+from penstock.log.kafka.journal import Journal, JournalProducer, JournalRecord, JournalTrimmed, group_value
+from penstock.log.kafka.landmarks import Landmark, landmark, thinned
 from penstock.log.open_group import PendingGroup
 
 logger = logging.getLogger(__name__)
@@ -32,8 +33,10 @@ logger = logging.getLogger(__name__)
 IN_FLIGHT: Final = 5  # groups: as many requests as an idempotent producer has on their way
 IN_FLIGHT_BYTES: Final = 64 << 20
 RETRY_SECONDS: Final = (0.1, 2.0)  # between attempts to find out what is in the journal: at first, at most
+UNKNOWN: Final = Term(-1, "")  # of an owner whose claim is not in the journal any more
 AWAY: Final = "Kafka does not answer: {}; reads go on, and writes will when it answers again"
 FENCED: Final = "another broker owns the journal now (term {}); this one takes no writes"
+LEFT_BEHIND: Final = "another broker owns the journal now, and has for long; this one takes no writes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,7 @@ class CommitterSettings:
     heartbeat_seconds: float = 1.0  # 0: none
     patience_seconds: float = 2.0  # from the first doubt until those who wait are told that the outcome is unknown
     checkpoint_seconds: float = 5.0
+    upkeep_seconds: float = 5.0  # 0: none; see `upkeep.py`
     poll_seconds: float = 0.1  # longest wait for answers, after which the clock is looked at
 
 
@@ -72,14 +76,18 @@ class KafkaCommitter:
         loop: asyncio.AbstractEventLoop,
         settings: CommitterSettings | None = None,
         *,
-        checkpoint: Callable[[View, bytes], None] = lambda *_: None,
+        checkpoint: Callable[[View, bytes, Sequence[Landmark]], object] = lambda *_: None,
+        upkeep: Callable[[Sequence[Landmark], int], None] = lambda *_: None,
         on_lost: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`checkpoint` stores how far the segments are, which are synced by then, and whose term that is. `on_lost` is
-        called on the loop, when the log takes no more writes for good."""
+        """`checkpoint` stores how far the segments are, which are synced by then, and whose term that is. `upkeep`: see
+        `Upkeep.run`. `on_lost` is called on the loop, when the log takes no more writes for good."""
         self._loop = loop
         self._settings = settings or CommitterSettings()
         self._checkpoint = checkpoint
+        self._upkeep = upkeep
+        self._upkeeper: Worker | None = None
+        self._at_upkeep = False
         self._on_lost = on_lost
         self._engine: FileEngine | None = None
         self._journal: Journal | None = None
@@ -88,6 +96,7 @@ class KafkaCommitter:
         self._claims: set[str] = set()  # names by which a term was claimed, and may have been got
         self._lock = threading.Lock()  # of what follows
         self._view = View()  # the journal up to the last answer, all of which is in the segments
+        self._landmarks: list[Landmark] = []
         self._sent: deque[Sent] = deque()
         self._bytes_sent = 0
         self._doubt = ""  # why nothing may be acknowledged before the journal is read
@@ -100,15 +109,24 @@ class KafkaCommitter:
         self._finding: Finding | None = None
         self._aside = Worker("penstock-aside")
         self._answers = threading.Thread(target=self._hear, name="penstock-kafka", daemon=True)
-        self._last_sent = self._last_checkpoint = time.monotonic()
+        self._last_sent = self._last_checkpoint = self._last_upkeep = time.monotonic()
 
     def attach(self, log: object) -> None:
         assert isinstance(log, FileEngine)
         self._engine = log
 
-    def begin(self, journal: Journal, producer: JournalProducer, view: View, claim: bytes) -> None:
-        """The term in force is ours, and the segments have everything up to `view`."""
+    def begin(
+        self,
+        journal: Journal,
+        producer: JournalProducer,
+        view: View,
+        claim: bytes,
+        landmarks: Sequence[Landmark] = (),
+    ) -> None:
+        """The term in force is ours, and the segments have everything up to `view`. `landmarks` are theirs."""
         self._journal, self._producer, self._view, self._claim = journal, producer, view, claim
+        self._landmarks = list(landmarks)
+        self._upkeeper = Worker("penstock-upkeep") if self._settings.upkeep_seconds else None
         self._answers.start()
 
     @property
@@ -224,7 +242,8 @@ class KafkaCommitter:
             self._disk_failed(error)
             return
         own = finding.producer is not None or finding.view.term == self._view.term
-        cause: LogError = NotOwner(FENCED.format(finding.view.term.number))
+        fenced = FENCED.format(finding.view.term.number) if finding.view.term != UNKNOWN else LEFT_BEHIND
+        cause: LogError = NotOwner(fenced)
         if own:
             cause = LogUnavailable(f"Kafka did not take it: {self._doubt}")
         with self._lock:
@@ -232,7 +251,7 @@ class KafkaCommitter:
                 sent.settled = True
             self._sent.clear()
             self._bytes_sent = 0
-            self._doubt = "" if own else FENCED.format(finding.view.term.number)
+            self._doubt = "" if own else fenced
             if finding.producer is not None:
                 self._producer = finding.producer
             self._view = finding.view
@@ -270,6 +289,10 @@ class KafkaCommitter:
         if now - self._last_checkpoint >= settings.checkpoint_seconds:
             self._last_checkpoint = now
             self._aside.put(self._store_checkpoint)
+        due = settings.upkeep_seconds and now - self._last_upkeep >= settings.upkeep_seconds
+        if due and self._upkeeper is not None and not self._at_upkeep and not self._lost and not self._doubt:
+            self._last_upkeep, self._at_upkeep = now, True
+            self._upkeeper.put(self._keep_up)
 
     def _stored(self, producer: JournalProducer, sent: Sent, offset: int, reason: str) -> None:
         with self._lock:
@@ -295,6 +318,8 @@ class KafkaCommitter:
         except Exception as failure:  # noqa: BLE001 - whatever it was, the cache has failed and the loop must hear of it
             error = failure
         with self._lock:
+            if error is None and group.file.first_group == group.number:
+                self._landmarks.append(landmark(self._view, group.position, self._claim))
             self._view = View(behind, self._view.term, group.number)
             self._writing = False
             self._written.append((group, error))
@@ -315,6 +340,11 @@ class KafkaCommitter:
         while not self._stopped:
             try:
                 self._finding = self._look()
+            except JournalTrimmed as error:
+                # Others have gone on for so long that the journal begins behind what is known here.
+                logger.warning("the journal on Kafka has gone on without this broker: %s", error)
+                self._finding = Finding(self._view._replace(term=UNKNOWN), self._view.group)
+                break
             except Exception as error:  # noqa: BLE001 - it is tried again, and told
                 logger.warning("the journal on Kafka cannot be read: %s", error)
             else:
@@ -368,14 +398,28 @@ class KafkaCommitter:
             self._aside.put(work)
 
     def _store_checkpoint(self) -> None:
+        engine = self._engine
+        assert engine is not None
         with self._lock:
             view = self._view
-        engine = self._engine
-        if engine is not None and not self._lost and engine.sync_segments():
+            landmarks = self._landmarks = thinned(self._landmarks, engine.first_group)
+        if not self._lost and engine.sync_segments():
             try:
-                self._checkpoint(view, self._claim)
+                self._checkpoint(view, self._claim, landmarks)
             except OSError as error:
                 logger.warning("a checkpoint could not be written: %s", error)
+
+    def _keep_up(self) -> None:
+        engine = self._engine
+        assert engine is not None
+        with self._lock:
+            landmarks = list(self._landmarks)
+        try:
+            self._upkeep(landmarks, engine.first_group)
+        except (LogError, OSError) as error:
+            logger.warning("snapshots could not be kept on Kafka, or the journal not trimmed: %s", error)
+        finally:
+            self._at_upkeep = False
 
     def drain(self) -> None:
         engine = self._engine
@@ -397,5 +441,7 @@ class KafkaCommitter:
             self._producer.close()
         self._stopped = True
         self._aside.stop()
+        if self._upkeeper is not None:
+            self._upkeeper.put(None)  # nobody waits for what it has begun: Kafka may be away
         if self._producer is not None:
             self._store_checkpoint()

@@ -5,16 +5,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from penstock.log.errors import LogError
 from penstock.log.group_format import HEADER_SIZE, encode_group
 from penstock.log.kafka.fencing import Kind, Stamp, Term
+from penstock.log.kafka.snapshot_topic import KeyedTopic
 from penstock.log.open_group import PendingGroup
 
 FORMAT: Final = b"1"
 SALT: Final = int.from_bytes(b"PENSTOCK", "little")
 """The salt of groups in a journal on Kafka: there is no earlier use of a disk whose remains could pass for one."""
+
+
+class JournalTrimmed(LogError):
+    """What was asked for is not in the journal any more: tables and snapshots have it."""
 
 
 class JournalRecord(NamedTuple):
@@ -44,7 +50,7 @@ class JournalProducer(Protocol):
 
 class JournalReader(Protocol):
     def read(self, seconds: float) -> list[JournalRecord]:
-        """The next records; none if there are none within that time. Raises LogUnavailable."""
+        """The next records; none if there are none within that time. Raises LogUnavailable or JournalTrimmed."""
 
     def close(self) -> None: ...
 
@@ -59,12 +65,22 @@ class Journal(Protocol):
 
     def producer(self) -> JournalProducer: ...
 
+    def trim(self, offset: int) -> None:
+        """Remove what is below an offset, for good."""
+
+    def snapshots(self) -> KeyedTopic:
+        """The compacted topic beside the journal."""
+
 
 def group_value(sealed: PendingGroup) -> bytes:
     """The group as the file journal writes it."""
     entries = [*sealed.events, *[batch.data for batch in sealed.batches]]
+    return encode_value(sealed.number, sealed.position, sealed.timestamp, sealed.advance, entries)
+
+
+def encode_value(number: int, position: int, timestamp: int, advance: int, entries: Sequence[bytes]) -> bytes:
     length = HEADER_SIZE + sum(map(len, entries))
-    return encode_group(SALT, sealed.number, 0, sealed.position, sealed.timestamp, length, entries, sealed.advance)
+    return encode_group(SALT, number, 0, position, timestamp, length, entries, advance)
 
 
 def to_headers(stamp: Stamp) -> list[tuple[str, str | bytes | None]]:

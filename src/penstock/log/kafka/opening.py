@@ -15,7 +15,9 @@ from penstock.log.kafka import checkpoint
 from penstock.log.kafka.cell import Cell
 from penstock.log.kafka.checkpoint import Source
 from penstock.log.kafka.committer import CommitterSettings, KafkaCommitter
+from penstock.log.kafka.filling import Progress, ensure_filled
 from penstock.log.kafka.journal import Journal
+from penstock.log.kafka.upkeep import Upkeep
 from penstock.log.settings import LogSettings
 
 
@@ -32,16 +34,21 @@ class CellOpening:
         clock: Callable[[], int],
         committing: CommitterSettings | None = None,
         on_lost: Callable[[str], None] = lambda _: None,
+        progress: Progress = lambda _done, _all: None,
     ) -> None:
         files.make_directory("")
-        view, owner = checkpoint.adopt(files, source)
+        found = ensure_filled(journal, source, files, settings.file_bytes, clock(), progress)
         self._committer = KafkaCommitter(
-            loop, committing, checkpoint=partial(checkpoint.store, files, source), on_lost=on_lost
+            loop,
+            committing,
+            checkpoint=partial(checkpoint.store, files, source),
+            upkeep=Upkeep(journal, source.cell, files).run,
+            on_lost=on_lost,
         )
         # Kafka is what makes a group durable. The segments are synced within a second, and read again if they are not.
         cached = replace(settings, durability=Durability.WRITTEN)
         self.engine = FileEngine(files, cached, committer=self._committer, clock=clock)
-        self.cell = Cell(journal, self.engine, view, owner)
+        self.cell = Cell(journal, self.engine, found.view, found.owner.encode(), found.landmarks)
         self.identity = identity.read(files)
         """By which the owner's claim names the data directory."""
 
@@ -51,5 +58,5 @@ class CellOpening:
         if producer is None:
             return False
         self.cell.close()
-        self._committer.begin(self.cell.journal, producer, self.cell.view, value)
+        self._committer.begin(self.cell.journal, producer, self.cell.view, value, self.cell.landmarks)
         return True

@@ -1,4 +1,4 @@
-"""The topic of a journal: made at the first start, and looked at by every start.
+"""The topics of a journal, made at the first start, and looked at by every start.
 
 What Kafka has acknowledged must not be lost, or the journal would lose it. So a topic that could lose it is refused,
 unless the address says `allow_unsafe=true`."""
@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # it exports them without saying so
@@ -20,6 +20,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # it exports t
 
 from penstock.log.errors import LogError, LogUnavailable
 from penstock.log.kafka.checkpoint import Source
+from penstock.log.kafka.client import snapshots_topic
+from penstock.log.kafka.snapshot_topic import PIECE_BYTES
 from penstock.log.kafka.url import KafkaAddress
 
 logger = logging.getLogger(__name__)
@@ -27,35 +29,64 @@ logger = logging.getLogger(__name__)
 SECONDS: Final = 15.0
 CELL: Final = 0
 KEPT: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-"""Kafka removes nothing by itself."""
+"""Of a journal Kafka removes nothing by itself."""
+SNAPSHOTS: Final = {"cleanup.policy": "compact"}
+OFTEN: Final = {"segment.ms": "3600000", "segment.bytes": str(64 << 20), "min.cleanable.dirty.ratio": "0.2"}
+"""Old snapshots go within hours."""
+
+
+class NoSuchTopic(LogError):
+    """There is no journal of that name."""
 
 
 class UnsafeTopic(LogError):
     """The topic could lose what was acknowledged, or cannot hold what the log writes."""
 
 
-def ensure_topic(address: KafkaAddress, message_bytes: int) -> Source:
-    """Make the journal's topic if there is none, check it, and tell whose it is. Raises LogUnavailable or
-    UnsafeTopic; blocks."""
+class TopicSpec(NamedTuple):
+    name: str
+    message_bytes: int
+    required: Mapping[str, str]  # settings, checked by every start
+    initial: Mapping[str, str]  # settings when it is made, which may be changed
+    advice: str
+
+
+def specs(address: KafkaAddress, message_bytes: int) -> tuple[TopicSpec, ...]:
+    advice = "raise it"
+    return (
+        TopicSpec(address.topic, message_bytes, KEPT, {}, f"{advice}, or lower log.entry_bytes"),
+        TopicSpec(snapshots_topic(address.topic), 2 * PIECE_BYTES, SNAPSHOTS, OFTEN, advice),
+    )
+
+
+def ensure_topics(address: KafkaAddress, message_bytes: int, *, create: bool = True) -> Source:
+    """Make the journal's topic, and that of its snapshots, if they are not there, check them, and tell whose they are.
+    Raises LogUnavailable, UnsafeTopic, or NoSuchTopic if nothing is to be made; blocks."""
     options: dict[str, Any] = {**address.client_options(), "log.connection.close": False, "logger": logger}
     admin = AdminClient(options)
     try:
-        found = _describe(admin, address.topic)
-        if found is None:
-            _create(admin, address, message_bytes)
-            found = _await_topic(admin, address.topic)
-        problems = list(_problems(found, _config(admin, address.topic), message_bytes))
+        problems: list[tuple[str, str, bool]] = []
+        for spec in specs(address, message_bytes):
+            found = _describe(admin, spec.name)
+            if found is None:
+                if not create and spec.name == address.topic:
+                    raise NoSuchTopic(f"Kafka at {address.servers} has no topic {spec.name}: there is no such journal")
+                _create(admin, address, spec)
+                found = _await_topic(admin, spec.name)
+            if spec.name == address.topic:
+                journal = found
+            problems += [(spec.name, *each) for each in _problems(found, _config(admin, spec.name), spec)]
         cluster = admin.describe_cluster(request_timeout=SECONDS).result(SECONDS).cluster_id
     except KafkaException as error:
         raise LogUnavailable(f"Kafka at {address.servers} does not answer: {error.args[0].str()}") from None
     except TimeoutError:
         raise LogUnavailable(f"Kafka at {address.servers} does not answer within {SECONDS:g} s") from None
-    for text, unsafe in problems:
+    for topic, text, unsafe in problems:
         if not unsafe or not address.allow_unsafe:
             advice = ". To take the risk: allow_unsafe=true in the address" if unsafe else ""
-            raise UnsafeTopic(f"Kafka's topic {address.topic}: {text}{advice}")
-        logger.warning("Kafka's topic %s: %s", address.topic, text)
-    return Source(str(cluster), str(found.topic_id), address.name, CELL)
+            raise UnsafeTopic(f"Kafka's topic {topic}: {text}{advice}")
+        logger.warning("Kafka's topic %s: %s", topic, text)
+    return Source(str(cluster), str(journal.topic_id), address.name, CELL)
 
 
 def _describe(admin: AdminClient, topic: str) -> Any:
@@ -69,23 +100,24 @@ def _describe(admin: AdminClient, topic: str) -> Any:
         raise
 
 
-def _create(admin: AdminClient, address: KafkaAddress, message_bytes: int) -> None:
+def _create(admin: AdminClient, address: KafkaAddress, spec: TopicSpec) -> None:
     config = {
-        **KEPT,
+        **spec.required,
+        **spec.initial,
         "min.insync.replicas": str(address.min_insync),
-        "max.message.bytes": str(message_bytes),
+        "max.message.bytes": str(spec.message_bytes),
         "unclean.leader.election.enable": "false",
         "message.timestamp.type": "CreateTime",
     }
-    new = NewTopic(address.topic, 1, address.replication, config=config)
+    new = NewTopic(spec.name, 1, address.replication, config=config)
     try:
-        admin.create_topics([new], request_timeout=SECONDS)[address.topic].result(SECONDS)
+        admin.create_topics([new], request_timeout=SECONDS)[spec.name].result(SECONDS)
     except KafkaException as error:
         if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
             return  # another broker was quicker
         if error.args[0].code() == KafkaError.INVALID_REPLICATION_FACTOR:
             raise UnsafeTopic(
-                f"Kafka's topic {address.topic} cannot be kept {address.replication} times: {error.args[0].str()} "
+                f"Kafka's topic {spec.name} cannot be kept {address.replication} times: {error.args[0].str()} "
                 "For a cluster of one node: ?replication=1&min_insync=1&allow_unsafe=true"
             ) from None
         raise
@@ -107,7 +139,7 @@ def _config(admin: AdminClient, topic: str) -> dict[str, str]:
     return {name: str(entry.value) for name, entry in entries.items()}
 
 
-def _problems(found: Any, config: Mapping[str, str], message_bytes: int) -> Iterator[tuple[str, bool]]:
+def _problems(found: Any, config: Mapping[str, str], spec: TopicSpec) -> Iterator[tuple[str, bool]]:
     """Each with whether it is a risk that may be taken."""
     if len(found.partitions) <= CELL:
         yield f"it has {len(found.partitions)} partitions", False
@@ -117,9 +149,9 @@ def _problems(found: Any, config: Mapping[str, str], message_bytes: int) -> Iter
         yield f"it is kept {copies} times, and {least} are enough for an acknowledgement: one loss can lose it", True
     if config["unclean.leader.election.enable"] != "false":
         yield "unclean.leader.election.enable is on: a node that has not everything may become its leader", True
-    for name, wanted in KEPT.items():
+    for name, wanted in spec.required.items():
         if config[name] != wanted:
             yield f"{name} is {config[name]}, and not {wanted}: Kafka would remove what is needed", True
     most = config["max.message.bytes"]
-    if int(most) < message_bytes:
-        yield f"max.message.bytes is {most}, and groups may have {message_bytes}: lower log.entry_bytes", False
+    if int(most) < spec.message_bytes:
+        yield f"max.message.bytes is {most}, and records may have {spec.message_bytes}: {spec.advice}", False

@@ -1,0 +1,69 @@
+"""Landmarks: places of the journal from which it can be read without what came before. Pure functions.
+
+A reader must know the term in force and the last group that counted, or it cannot tell what counts; so the journal may
+begin only at a landmark, and landmarks are kept where every broker finds them (see `snapshot_topic.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from penstock.log.kafka.fencing import NOBODY, Term, View
+
+MOST: Final = 256  # kept by one broker
+
+
+class Landmark(msgspec.Struct, frozen=True, order=True, array_like=True):
+    """The journal below `offset`, as every reader sees it, and the global position behind it."""
+
+    offset: int = 0
+    group: int = 0
+    position: int = 0
+    term: int = NOBODY.number
+    owner: str = NOBODY.owner
+    claim: str = ""  # the value of the claim in force, by which brokers find the owner
+
+    @property
+    def view(self) -> View:
+        return View(self.offset, Term(self.term, self.owner), self.group)
+
+
+START: Final = Landmark()
+
+
+def landmark(view: View, position: int, claim: bytes = b"") -> Landmark:
+    text = claim.decode(errors="replace")
+    return Landmark(view.offset, view.group, position, view.term.number, view.term.owner, text)
+
+
+def trim_bound(landmarks: Iterable[Landmark], first_needed: int, snapshots: Sequence[int], kept: int) -> Landmark:
+    """The landmark before which the journal may be removed. `first_needed` is the first group with a record that is in
+    no table, as far as the owner knows; `snapshots` are the groups of those that Kafka has, of which a start may have
+    to use any of the newest `kept`: each must have all that is removed."""
+    newest = sorted(snapshots)[-kept:]
+    if len(newest) < kept:
+        return START
+    last_removed = min(first_needed - 1, newest[0])
+    return max((each for each in landmarks if 0 < each.group <= last_removed), default=START)
+
+
+def beginning(landmarks: Iterable[Landmark], snapshots: Collection[int], first: int) -> Landmark | None:
+    """The latest place from which a broker with an empty disk can read the journal, which begins at the offset `first`;
+    None if there is none. From `START` no snapshot is needed, from another one that is not before it."""
+    newest = max(snapshots, default=-1)
+    usable = [each for each in landmarks if each.offset >= first and each.group <= newest]
+    return max(usable, default=None if first else START)
+
+
+def thinned(landmarks: Iterable[Landmark], first_needed: int) -> list[Landmark]:
+    """Those that may be needed yet: from the last one before the first group that is needed on. Of too many, every
+    second goes; any of them may be missing."""
+    found = sorted(set(landmarks))
+    before = [each for each in found if each.group < first_needed]
+    found = before[-1:] + [each for each in found if each.group >= first_needed]
+    while len(found) > MOST:
+        found = found[::2]
+    return found
