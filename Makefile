@@ -11,6 +11,7 @@ RUN_WITH := requirements/spark.txt requirements/build.txt
 TEST_WITH := $(RUN_WITH) requirements/dev.txt
 UP ?=
 BENCH ?=
+PEERS ?=
 BURSTS ?=
 CRASH ?=
 FUZZ ?=
@@ -40,7 +41,7 @@ echo "  elsewhere:       make PYTHON=/path/to/python3.11 up" >&2; \
 exit 1
 endef
 
-.PHONY: help up setup check test lint types pytest unit bench bursts bench-spark crash fuzz fuzz-rounds canaries matrix test-kafka test-delta reference pictures screenshots docs soak compiled test-compiled wheel lock clean
+.PHONY: help up setup check test lint types pytest unit bench bench-peers bursts bench-spark crash fuzz fuzz-rounds canaries matrix test-kafka test-delta reference pictures screenshots docs soak compiled test-compiled wheel lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,6 +94,10 @@ build/spark-classes.jsa: requirements/spark.txt tests/spark/class_archive.py | $
 
 bench: $(VENV)/.ready-to-test $(COMPILED) ## measure the broker against this machine's own limits
 	$(BIN)/python benchmarks/run.py $(BENCH)
+
+# Penstock's compiled package is among them if `make compiled` has built it.
+bench-peers: $(VENV)/.ready-to-test ## measure Penstock beside redis-server and nats-server, if they are on PATH (make bench-peers PEERS="--only table")
+	$(BIN)/python -m benchmarks.peers $(PEERS)
 
 bench-spark: $(VENV)/.ready-to-test ## measure the Spark side against Spark's own Parquet reader and file stream
 	$(BIN)/python benchmarks/spark.py $(BENCH)

@@ -36,12 +36,15 @@ class BrokerProcess:
         durability: str,
         settings: Mapping[str, str] | None = None,
         profile: str | None = None,
+        packages: str | None = None,
     ) -> None:
-        """`settings` are environment variables without `PENSTOCK_`; `profile` is a file for cProfile's figures."""
+        """`settings` are environment variables without `PENSTOCK_`; `profile` is a file for cProfile's figures;
+        `packages` is where the package is, if not here."""
         self.data_dir = data_dir
         self.durability = durability
         self._settings = settings or {}
         self._profile = profile
+        self._packages = packages
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
         self.blipmq_port = 0
@@ -72,12 +75,14 @@ class BrokerProcess:
         command += ["--listen", f"flight=127.0.0.1:{self.flight_port}" if self.flight else "flight=off"]
         self.felix_port = free_port() if self.felix else 0
         command += ["--listen", f"felix=127.0.0.1:{self.felix_port}" if self.felix else "felix=off"]
-        command += ["--listen", "http=off"]
+        command += ["--listen", "http=off", "--listen", "flymq_admin=off"]
         command += ["--listen", f"rustlog=127.0.0.1:{self.port}"]
         command += ["--listen", f"blipmq=127.0.0.1:{self.blipmq_port}"]
         command += ["--listen", f"flymq=127.0.0.1:{self.flymq_port}"]
         command += ["--listen", f"kimberlite=127.0.0.1:{self.kimberlite_port}"]
         environment = {**os.environ, **{f"PENSTOCK_{name}": value for name, value in self._settings.items()}}
+        if self._packages is not None:
+            environment["PYTHONPATH"] = self._packages
         began = time.perf_counter()
         with open(self._output, "ab") as output:
             self._process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
@@ -119,10 +124,14 @@ class BrokerProcess:
         self._process.wait()
         self._process = None
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def memory(self) -> tuple[int, int]:
         """Resident bytes: the most there ever were, and now."""
-        assert self._process is not None
-        return _memory(self._process.pid)
+        return memory(self.pid)
 
     def child_memory(self, module: str) -> tuple[int, int]:
         """The same of the child process that runs this module."""
@@ -131,7 +140,7 @@ class BrokerProcess:
             for child in map(int, file.read().split()):
                 with open(f"/proc/{child}/cmdline", "rb") as command:
                     if module.encode() in command.read():
-                        return _memory(child)
+                        return memory(child)
         raise BrokerFailed(f"there is no process of {module}")
 
     def cpu_seconds(self) -> float:
@@ -169,7 +178,8 @@ class BrokerProcess:
         return read_journal(self.data_dir)
 
 
-def _memory(pid: int) -> tuple[int, int]:
+def memory(pid: int) -> tuple[int, int]:
+    """Resident bytes of a process: the most there ever were, and now."""
     found = {}
     with open(f"/proc/{pid}/status", encoding="ascii") as status:
         for line in status:

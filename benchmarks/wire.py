@@ -93,14 +93,14 @@ def json_replies(buffer: bytearray) -> int:
     return count
 
 
-_APPENDED = 38  # bytes of a reply to Kimberlite's AppendEvents in its fixed-width encoding
+APPENDED = 38  # bytes of a reply to Kimberlite's AppendEvents in its fixed-width encoding
 
 
 def kimberlite_replies(buffer: bytearray) -> int:
-    count = len(buffer) // _APPENDED
-    whole = count * _APPENDED
+    count = len(buffer) // APPENDED
+    whole = count * APPENDED
     # A payload of 24 bytes whose variant is AppendEvents. An error is longer, and shifts all behind it.
-    if buffer[9:whole:_APPENDED] != b"\x18" * count or buffer[22:whole:_APPENDED] != b"\x03" * count:
+    if buffer[9:whole:APPENDED] != b"\x18" * count or buffer[22:whole:APPENDED] != b"\x03" * count:
         raise BadReply(repr(bytes(buffer[:200])))
     del buffer[:whole]
     return count

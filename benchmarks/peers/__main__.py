@@ -1,0 +1,70 @@
+"""Measures Penstock beside other servers: `make bench-peers`, or `python -m benchmarks.peers --help`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import sys
+import time
+
+from benchmarks import machine
+from benchmarks.peers import results, servers
+from benchmarks.peers.parts import PARTS, Peers, configurations
+from benchmarks.settings import scratch
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+COMPILED = os.path.join(ROOT, "build", "compiled")
+
+
+def main() -> None:
+    options = _options()
+    _allow_many_sockets()
+    compiled = COMPILED if os.path.isdir(os.path.join(COMPILED, "penstock")) and not options.plain else None
+    conditions = {**machine.describe(options.dir), "rounds": f"{options.rounds} of {options.seconds:g} s, interleaved"}
+    conditions["load before"] = " ".join(f"{load:.1f}" for load in os.getloadavg())
+    for name, value in conditions.items():
+        print(f"{name:<12} {value}")
+    for note in configurations(compiled):
+        print(f"{'':<12} {note}")
+    for program in servers.missing():
+        print(f"{'':<12} {program} is not on PATH and is left out. {servers.HOW_TO_GET[program]}")
+    found: list[results.Series] = []
+    with scratch(options.dir) as directory:
+        peers = Peers(directory, compiled, options.rounds, options.seconds, options.most, options.server, options.door)
+        for name in options.only or PARTS:
+            began = time.monotonic()
+            series = PARTS[name](peers)
+            found += series
+            print(f"\n== {name} ({time.monotonic() - began:.0f} s)\n", flush=True)
+            for each in series:
+                print(each.markdown(), flush=True)
+            conditions["load after"] = " ".join(f"{load:.1f}" for load in os.getloadavg())
+            files = results.write(options.out, conditions, configurations(compiled), found)
+    print("\n".join(files))
+
+
+def _allow_many_sockets() -> None:
+    """For thousands of connections, here and in the servers that are started."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if hard != resource.RLIM_INFINITY and hard < servers.MANY:
+        print(f"no more than {hard} files may be open here: use --most {hard - 1000}", file=sys.stderr)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
+    parser.add_argument("--only", action="append", choices=PARTS, help="only this part; may be repeated")
+    parser.add_argument("--server", action="append", help="only this one (penstock, redis, nats); may be repeated")
+    parser.add_argument("--door", action="append", help="only this door of Penstock's (rustlog, …); may be repeated")
+    parser.add_argument("--plain", action="store_true", help="leave the compiled package out")
+    parser.add_argument("--rounds", type=int, default=5, help="of every figure (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of one round of one server (%(default)s)")
+    parser.add_argument("--most", type=int, default=10_000, help="connections, topics, … at most (%(default)s)")
+    parser.add_argument("--out", default=os.path.join(ROOT, "build", "bench-peers"), help="for results (%(default)s)")
+    parser.add_argument("--dir", default=ROOT, help="where servers put data (%(default)s)")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
