@@ -19,12 +19,13 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "penstock"
 BUILT = ROOT / "build" / "compiled"
 
-# Not here: `broker/produce/validation` and `log/committer`, which this mypyc cannot compile;
-# `transport/tcp_connection`, which inherits from a class of asyncio; and `broker/security/access`, whose `Identity` is
-# part of messages: msgspec cannot read the annotations of a compiled tuple (`str | None` becomes `type`).
+# Not here: `log/committer`, which works once for each group, and which tests inherit from; and
+# `broker/security/access`, whose `Identity` is part of messages: msgspec cannot read the annotations of a
+# compiled tuple (`str | None` becomes `type`).
 HOT = (
     "log/batch",
     "log/checksum",
+    "log/engine",
     "log/file_engine",
     "log/group_format",
     "log/index",
@@ -37,6 +38,7 @@ HOT = (
     "broker/subscriptions/fanout",
     "broker/broker",
     "broker/produce/produce_service",
+    "broker/produce/validation",
     "broker/fetch/fetch_service",
     "broker/state/state_log",
     "broker/fetch/visible_read",
@@ -78,6 +80,7 @@ HOT = (
     "doors/rustlog/handlers/records",
     "doors/rustlog/session",
     "transport/connection_limits",
+    "transport/tcp_connection",
     "transport/busy_poll",
 )
 

@@ -79,7 +79,10 @@ class Port:
         return True
 
 
-class Connection(asyncio.Protocol):
+class Connection:
+    """A connection; an `asyncio.Protocol` by its methods. It does not inherit from that class, so that it can be
+    compiled."""
+
     def __init__(self, port: Port, loop: asyncio.AbstractEventLoop) -> None:
         self.held = 0
         self.received = 0

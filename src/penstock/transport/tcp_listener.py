@@ -14,6 +14,7 @@ import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from penstock.transport.endpoint import Endpoint
 from penstock.transport.tcp_connection import Connection, Port
@@ -141,7 +142,9 @@ class Listener:
             for sock in self._sockets:
                 port.tracker.limits.keepalive.apply(sock)
                 self._servers.append(
-                    await loop.create_server(lambda: Connection(port, loop), sock=sock, backlog=BACKLOG)
+                    await loop.create_server(
+                        lambda: cast(asyncio.Protocol, Connection(port, loop)), sock=sock, backlog=BACKLOG
+                    )
                 )
         except OSError as error:
             raise PortUnavailable(

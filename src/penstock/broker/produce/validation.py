@@ -232,19 +232,19 @@ class _Columns(NamedTuple):
 
     def records(self, partition: PartitionId, members: Sequence[int]) -> Records:
         """The records at the indexes `members`, for one partition."""
-
-        def pick(column: Sequence[Item]) -> Sequence[Item]:
-            if isinstance(members, range):
-                return column[members.start :: members.step]
-            return itemgetter(*members)(column) if len(members) > 1 else [column[members[0]]]
-
         return Records(
             partition,
-            pick(self.values),
-            None if self.keys is None else pick(self.keys),
-            None if self.headers is None else pick(self.headers),
-            None if self.expires is None else pick(self.expires),
+            _pick(self.values, members),
+            None if self.keys is None else _pick(self.keys, members),
+            None if self.headers is None else _pick(self.headers, members),
+            None if self.expires is None else _pick(self.expires, members),
         )
+
+
+def _pick(column: Sequence[Item], members: Sequence[int]) -> Sequence[Item]:
+    if isinstance(members, range):
+        return column[members.start :: members.step]
+    return itemgetter(*members)(column) if len(members) > 1 else [column[members[0]]]
 
 
 def _rejected(bad: dict[int, list[str]], count: int) -> RecordRejected:
