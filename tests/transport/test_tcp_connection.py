@@ -133,7 +133,7 @@ def test_what_is_not_answered_is_acknowledged_at_once_and_what_is_answered_by_th
     loop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int
 ) -> None:
     armed: list[int] = []
-    original = connection_module.Connection._quickack
+    original = connection_module.Connection.quickack
 
     def times(count: int) -> Callable[[], bool]:
         return lambda: len(armed) == count
@@ -145,7 +145,7 @@ def test_what_is_not_answered_is_acknowledged_at_once_and_what_is_answered_by_th
         if was_due:
             armed.append(self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK))
 
-    monkeypatch.setattr(connection_module.Connection, "_quickack", spy)
+    monkeypatch.setattr(connection_module.Connection, "quickack", spy)
 
     async def scene() -> None:
         async with stage(tmp_path) as one:

@@ -36,7 +36,7 @@ READ_SLACK: Final = 512 << 10  # the most that one read can bring beyond a whole
 LINGER_SECONDS: Final = 1.0
 LINGER_BYTES: Final = 64 << 20
 DEFECT: Final = "%s: closed because of an error in the broker; no other connection is touched"
-QUICKACK: Final[int | None] = getattr(socket, "TCP_QUICKACK", None)
+QUICKACK: Final = int(getattr(socket, "TCP_QUICKACK", 0))  # 0: this system has none
 
 
 class Phase(enum.Enum):
@@ -67,6 +67,13 @@ class Port:
     identities: Mapping[str, Identity] = field(default_factory=dict)  # by door: of who has proved nothing there
     speaking: Mapping[str, str] = field(default_factory=dict)  # protocol → the door that is bound here and speaks it
     reported: dict[str, float] = field(default_factory=dict)  # host and protocol → when last logged
+    unacknowledged: list[Connection] = field(default_factory=list)  # what `acknowledge` is to look at in this turn
+
+    def acknowledge(self) -> None:
+        """One call for all connections that bytes came from in one turn of the loop."""
+        connections, self.unacknowledged = self.unacknowledged, []
+        for connection in connections:
+            connection.quickack()
 
     def report_once(self, key: str, now: float) -> bool:
         """True at most once a minute for the same key. Bounded: a scan from many hosts must not fill memory."""
@@ -336,12 +343,15 @@ class Connection:
         """A client that writes in two pieces may get its second one out only when the first is acknowledged, for which
         the kernel takes up to 40 ms. A reply acknowledges too, and one that is about to be sent saves a segment."""
         if self.held:
-            self._loop.call_soon(self._quickack)  # behind the commit that the reply waits for
+            port = self._port
+            if not port.unacknowledged:
+                self._loop.call_soon(port.acknowledge)  # behind the commit that the reply waits for
+            port.unacknowledged.append(self)
         else:
-            self._quickack()
+            self.quickack()
 
-    def _quickack(self) -> None:
-        if self._unanswered and self._phase is not CLOSED and QUICKACK is not None:
+    def quickack(self) -> None:
+        if self._unanswered and self._phase is not CLOSED and QUICKACK:
             self._unanswered = False
             with contextlib.suppress(OSError):  # the peer may be gone already
                 self._socket.setsockopt(socket.IPPROTO_TCP, QUICKACK, 1)  # the kernel takes it back by itself

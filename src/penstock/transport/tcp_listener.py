@@ -142,9 +142,7 @@ class Listener:
             for sock in self._sockets:
                 port.tracker.limits.keepalive.apply(sock)
                 self._servers.append(
-                    await loop.create_server(
-                        lambda: cast(asyncio.Protocol, Connection(port, loop)), sock=sock, backlog=BACKLOG
-                    )
+                    await loop.create_server(lambda: _connection(port, loop), sock=sock, backlog=BACKLOG)
                 )
         except OSError as error:
             raise PortUnavailable(
@@ -155,10 +153,14 @@ class Listener:
         """A connection that was taken before `start`."""
         loop = asyncio.get_running_loop()
         with contextlib.suppress(OSError):  # the peer may be gone
-            await loop.connect_accepted_socket(lambda: Connection(port, loop), sock)
+            await loop.connect_accepted_socket(lambda: _connection(port, loop), sock)
 
     def close(self) -> None:
         """Take no more connections; open ones stay."""
         for server in self._servers:
             server.close()
         _close(self._sockets)
+
+
+def _connection(port: Port, loop: asyncio.AbstractEventLoop) -> asyncio.Protocol:
+    return cast(asyncio.Protocol, Connection(port, loop))
