@@ -119,17 +119,15 @@ def _child(load: Load, pipe: Any) -> None:
     try:
         gc.disable()
         lanes = [Lane(load.port, load.conversation.numbered_for(number)) for number in range(load.connections)]
-        pipe.send(_open_loop(load, lanes) if load.rate else _closed_loop(load, lanes))
+        pipe.send(open_loop(load, lanes) if load.rate else closed_loop(load, lanes))
     except BaseException as error:  # noqa: BLE001 - it is told to the parent, which raises it
         pipe.send(f"{type(error).__name__}: {error}")
 
 
-def _closed_loop(load: Load, lanes: Sequence[Lane]) -> Sample:
+def closed_loop(load: Load, lanes: Sequence[Lane]) -> Sample:
     clock, in_flight = time.perf_counter, load.in_flight
-    poll, by_fd = select.epoll(), {lane.peer.fileno(): lane for lane in lanes}
     latencies: list[float] = []
-    for fd in by_fd:
-        poll.register(fd, select.EPOLLIN)
+    poll, by_fd = _watched(lanes)
     done, outstanding = 0, in_flight * len(lanes)
     began = now = clock()
     for lane in lanes:
@@ -158,13 +156,18 @@ def _closed_loop(load: Load, lanes: Sequence[Lane]) -> Sample:
     return Sample(done, now - began, latencies)
 
 
-def _open_loop(load: Load, lanes: Sequence[Lane]) -> Sample:
-    """Arrivals as of many clients that know nothing of each other: the times between them are exponential."""
-    clock, draw = time.perf_counter, random.Random(1).expovariate
+def _watched(lanes: Sequence[Lane]) -> tuple[select.epoll, dict[int, Lane]]:
     poll, by_fd = select.epoll(), {lane.peer.fileno(): lane for lane in lanes}
-    latencies: list[float] = []
     for fd in by_fd:
         poll.register(fd, select.EPOLLIN)
+    return poll, by_fd
+
+
+def open_loop(load: Load, lanes: Sequence[Lane]) -> Sample:
+    """Arrivals as of many clients that know nothing of each other: the times between them are exponential."""
+    clock, draw = time.perf_counter, random.Random(1).expovariate
+    latencies: list[float] = []
+    poll, by_fd = _watched(lanes)
     turn, waiting = cycle(lanes), 0
     began = clock()
     due, end, now = began + draw(load.rate), began + load.seconds, began
