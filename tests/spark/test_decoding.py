@@ -25,13 +25,13 @@ from pyspark.sql.pandas.types import from_arrow_type
 from tests.effort import scaled
 
 from penstock.broker.errors import SchemaInvalid
+from penstock.broker.schemas.arrow import rows
+from penstock.broker.schemas.arrow.columns import DOUBLE, JSON, Struct
+from penstock.broker.schemas.arrow.rows import DECODED, REASON, Decode, Language, decode_values, language
 from penstock.broker.schemas.formats import format_of
 from penstock.broker.schemas.formats.protobuf_schema import message_of
 from penstock.broker.schemas.framing import unframed
 from penstock.broker.schemas.schema import Schema, SchemaKind
-from penstock.spark.decoding import rows
-from penstock.spark.decoding.columns import DOUBLE, JSON, Struct
-from penstock.spark.decoding.rows import DECODED, REASON, Decode, Language, decode_values, language
 
 pytestmark = pytest.mark.process  # definitions of Protobuf are compiled by one
 
@@ -50,8 +50,7 @@ def how(kind: SchemaKind, definition: Any, dates: bool = True) -> Language:
 
 def ddl(kind: SchemaKind, definition: Any, dates: bool = True) -> str:
     columns = how(kind, definition, dates).columns
-    assert from_arrow_type(columns.arrow) == columns.spark
-    return columns.spark.simpleString().removeprefix("struct<").removesuffix(">")
+    return str(from_arrow_type(columns.arrow).simpleString()).removeprefix("struct<").removesuffix(">")
 
 
 def decoded(kind: SchemaKind, definition: Any, *values: bytes) -> tuple[list[Any], list[str | None]]:

@@ -143,4 +143,5 @@ def table_policy(settings: Settings, data_dir: str) -> TablePolicy:
         file_bytes=tables.file_bytes,
         keep_us=int(tables.keep_seconds * 1_000_000),
         maintenance_us=int(tables.care_seconds * 1_000_000),
+        typed=tables.typed,
     )

@@ -387,6 +387,8 @@ class TablesSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Time that replaced files stay, for readers that still use them."""
     care_seconds: Annotated[float, Meta(ge=0.1, le=DAY, extra=DURATION)] = _TABLES.maintenance_us / 1e6
     """Time between two maintenance runs on a table."""
+    typed: bool = _TABLES.typed
+    """Keep a typed table beside the table of each topic with a schema."""
 
 
 class TelemetrySection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

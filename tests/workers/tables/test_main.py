@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -11,12 +12,14 @@ from random import Random
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from penstock.broker.broker import Broker
 from penstock.broker.names import DEFAULT_SCOPE
+from penstock.broker.schemas.schema import Schema, SchemaKind
 from penstock.broker.security.access import ADMINISTRATOR
 from penstock.broker.settings import BrokerSettings
-from penstock.broker.tables.table import BuildJob, CareJob, Job, JobDone, RemoveJob, RepairJob, TablePolicy
+from penstock.broker.tables.table import BuildJob, CareJob, Job, JobDone, RemoveJob, RepairJob, TablePolicy, TypedRows
 from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.log import arrow
 from penstock.log.committer import InlineCommitter
@@ -24,6 +27,7 @@ from penstock.log.engine import Retention, partition_id
 from penstock.log.errors import TableDamaged, TableUnreadable
 from penstock.log.file_engine import FileEngine, LogSettings
 from penstock.log.files import OsFiles
+from penstock.log.tables.location import typed_ref
 from penstock.log.tables.table import Table
 from penstock.workers.supervisor import Empty
 from penstock.workers.tables.main import JobRunner
@@ -246,6 +250,48 @@ def test_a_deleted_topic_takes_its_table_along(tmp_path: Path) -> None:
     jobs = fixture.work()
     assert [type(job) for job in jobs] == [RemoveJob]
     assert fixture.parquet() == []
+
+
+def test_a_topic_with_a_schema_has_a_typed_table(tmp_path: Path) -> None:
+    """Made by the jobs of its other table, and gone with it; a schema that comes later finds all that is there."""
+    fixture = TableFixture(tmp_path)
+    broker = fixture.broker
+    definition = b'{"type": "object", "properties": {"number": {"type": "integer"}, "text": {"type": "string"}}}'
+    work = broker.schemas.register(ADMINISTRATOR, DEFAULT_SCOPE, "numbers", SchemaKind.JSON, definition)
+    work.run()
+    work.finish()
+    broker.topics.create(ADMINISTRATOR, DEFAULT_SCOPE, "numbers", 1, TopicSettings(schema="numbers"))
+    for number in range(60):
+        value = json.dumps({"number": number, "text": "x" * 1000}).encode()
+        broker.produce.append(ADMINISTRATOR, DEFAULT_SCOPE, "numbers", 0, [value])
+        fixture.commit()
+    jobs = fixture.work()
+    ref = next(share.ref for job in jobs if isinstance(job, BuildJob) for share in job.shares)
+    end = jobs[-1].shares[0].spans[0].end
+    assert end > 10
+    fixture.now += 2_000_000
+    assert any(isinstance(job, CareJob) and job.typed is not None for job in fixture.work())
+    table = DeltaTable(typed_ref(ref).url).to_pyarrow_table(columns=["number", "_offset"])
+    assert sorted(table["number"].to_pylist()) == list(range(end)) == sorted(table["_offset"].to_pylist())
+    broker.topics.delete(ADMINISTRATOR, DEFAULT_SCOPE, "numbers")
+    fixture.commit()
+    fixture.work()
+    assert fixture.parquet() == []
+
+
+def test_a_typed_table_that_cannot_be_written_holds_up_nothing(tmp_path: Path) -> None:
+    fixture = TableFixture(tmp_path)
+    fixture.produce(60)
+    job = fixture.broker.tables.next_job(fixture.now)
+    assert isinstance(job, BuildJob)
+    job.shares[0].typed = TypedRows([Schema("s", 1, SchemaKind.JSON, b"{}", 0)], {0: [0]})
+    (tmp_path / "tables/default/default").mkdir(parents=True)
+    Path(typed_ref(job.shares[0].ref).url).write_bytes(b"in the way")
+    (outcome,) = fixture.runner.do(job)
+    assert outcome.error == "" and outcome.offsets == {0: job.shares[0].spans[0].end} and outcome.typed_error
+    fixture.broker.tables.done(JobDone(job.id, [outcome]))
+    fixture.commit()
+    assert outcome.typed_error in fixture.broker.tables.trouble()
 
 
 def test_a_table_that_is_gone_is_reported(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from penstock.broker.schemas.schema import Schema
 from penstock.broker.state.state import Topic
 from penstock.log.engine import ClosedFile, ClosedSpan, number_of, topic_of
 from penstock.log.tables.damage import Damage
@@ -21,6 +22,8 @@ SPAN_OF_RETENTION: Final = 10  # a file of a table has at most this part of what
 FIRST_PAUSE: Final = 1_000_000  # µs after a failure; doubled with each one that follows
 LONGEST_PAUSE: Final = 300_000_000
 LOOKS_AT_ONCE: Final = 64  # topics that one search for a table to look after goes through
+TYPED_VERSIONS: Final = 20  # of a schema, by which values are read
+TYPED_BYTES: Final = 4 << 20  # of the definitions in one job
 TROUBLE: Final = 3  # failures in a row that an operator should know of
 
 
@@ -34,6 +37,7 @@ class TablePolicy:
     file_bytes: int = 256 << 20  # what small files are merged to
     keep_us: int = 3_600_000_000  # how long files that were replaced stay, for those who still read them
     maintenance_us: int = 60_000_000  # between two looks at a table
+    typed: bool = True  # topics with a schema have a typed table, too
 
 
 # -- jobs
@@ -47,11 +51,19 @@ class TableSpan(NamedTuple):
     start: int
 
 
+class TypedRows(msgspec.Struct):
+    """What the typed table of a topic with a schema is made by."""
+
+    schemas: list[Schema]  # the newest versions, the oldest of them first
+    hidden: dict[int, list[int]]  # by partition: the offset below which all records are gone, and single ones
+
+
 class TableShare(msgspec.Struct):
     """The share of a segment that belongs to one table."""
 
     ref: TableRef
     spans: dict[int, TableSpan]  # by the partition's number
+    typed: TypedRows | None = None
 
 
 class BuildJob(msgspec.Struct, tag="build"):
@@ -75,6 +87,7 @@ class CareJob(msgspec.Struct, tag="care"):
     file_bytes: int
     file_seconds: float | None  # from the oldest to the newest record of a merged file
     keep_seconds: float
+    typed: TypedRows | None = None
 
 
 class RemoveJob(msgspec.Struct, tag="remove"):
@@ -123,6 +136,7 @@ class TableOutcome(msgspec.Struct):
     offsets: dict[int, int] = {}  # of a build: up to where the table has each partition; of care: new log starts
     bytes: int | None = None  # of care: what the table's files take, if that could be found out
     report: RepairReport | None = None  # of a repair
+    typed_error: str = ""  # of the typed table, which holds up nothing else
 
 
 class JobDone(msgspec.Struct):

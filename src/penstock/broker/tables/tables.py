@@ -13,9 +13,12 @@ from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import NamedTuple
 
+from penstock.broker.fetch.removal import RemovedRecords
 from penstock.broker.names import Scope
 from penstock.broker.runtime.clock import Clock
 from penstock.broker.runtime.metrics import Metrics, TableFigures
+from penstock.broker.schemas import schema as schema_rules
+from penstock.broker.schemas.schema import Schema
 from penstock.broker.security.access import Access, Identity, Permission
 from penstock.broker.state.events import TableLeft, TableRemoved
 from penstock.broker.state.state import Topic
@@ -23,6 +26,8 @@ from penstock.broker.state.state_log import StateLog
 from penstock.broker.tables.repairs import Repairs, RepairStatus, RepairWatch
 from penstock.broker.tables.table import (
     LOOKS_AT_ONCE,
+    TYPED_BYTES,
+    TYPED_VERSIONS,
     BuildJob,
     CareJob,
     Failures,
@@ -35,6 +40,7 @@ from penstock.broker.tables.table import (
     TablePolicy,
     TableShare,
     TableSpan,
+    TypedRows,
     in_trouble,
     merged_bytes,
     merged_span,
@@ -74,6 +80,7 @@ class Tables:
         self._number = 0
         self._held_until = 0  # µs
         self._failures: dict[int, Failures] = {}  # by topic
+        self._typed_errors: dict[int, str] = {}  # by topic: why its typed table could not be written
         self._line: deque[int] = deque()  # topics whose tables may need care, in their turn
         self._looked: dict[int, int] = {}  # when each table was last looked after, by topic
         self._any: bool | None = None  # whether there was a table at the start
@@ -260,6 +267,7 @@ class Tables:
         sequence, by_topic = found
         start = self._state_log.engine.bounds
         shares = []
+        room = TYPED_BYTES
         for topic, spans in by_topic.items():
             ref = self.find(topic)
             assert ref is not None
@@ -267,7 +275,9 @@ class Tables:
                 number: TableSpan(span.first, span.end, start(partition_id(topic, number)).start)
                 for number, span in spans.items()
             }
-            shares.append(TableShare(ref, known))
+            typed = self._typed(self._state_log.state.topics_by_id[topic], room)
+            room -= 0 if typed is None else sum(map(schema_rules.size_of, typed.schemas))
+            shares.append(TableShare(ref, known, typed))
         self._moving = {topic: sum(span.bytes for span in spans.values()) for topic, spans in by_topic.items()}
         return BuildJob(self._next_number(), sequence, shares)
 
@@ -315,7 +325,27 @@ class Tables:
             merged_bytes(self._policy.file_bytes, limit.bytes),
             merged_span(limit.seconds),
             self._policy.keep_us / 1_000_000,
+            self._typed(topic, TYPED_BYTES),
         )
+
+    def _typed(self, topic: Topic, room: int) -> TypedRows | None:
+        """What the typed table of the topic is made by; None if it has none, or its schema has no room in this job."""
+        name = topic.settings.schema
+        if name is None or not self._policy.typed:
+            return None
+        state, engine = self._state_log.state, self._state_log.engine
+        found: list[Schema] = []
+        for schema in reversed(schema_rules.in_scope(state.schemas, topic.scope, name)[-TYPED_VERSIONS:]):
+            room -= schema_rules.size_of(schema)
+            if room < 0:
+                break
+            found.insert(0, schema)
+        hidden: dict[int, list[int]] = {}
+        for number in range(topic.partitions):
+            place = partition_id(topic.id, number)
+            removed = state.removed.get(place, RemovedRecords())
+            hidden[number] = [max(engine.bounds(place).start, removed.below), *sorted(removed.single)]
+        return TypedRows(found, hidden) if found else None
 
     def _next_number(self) -> int:
         self._number += 1
@@ -349,6 +379,8 @@ class Tables:
                 self._repaired(job, outcome)
             return None
         now = self._clock()
+        for outcome in done.outcomes:
+            self._note_typed(outcome)
         succeeded = [outcome for outcome in done.outcomes if not outcome.error]
         for outcome in done.outcomes:
             if outcome.error:
@@ -363,6 +395,15 @@ class Tables:
         if group is not None:
             group.on_done(lambda group: self._not_kept(succeeded, group.error))
         return group
+
+    def _note_typed(self, outcome: TableOutcome) -> None:
+        """A typed table that cannot be written is told of, and tried again with what comes next."""
+        topic, error = outcome.topic, outcome.typed_error
+        if not error:
+            self._typed_errors.pop(topic, None)
+            return
+        self._typed_errors[topic] = error
+        logger.warning("typed table of topic %d: %s", topic, error, extra={"topic": topic})
 
     def _conclude(
         self, job: BuildJob | CareJob | RemoveJob, outcomes: list[TableOutcome], now: int
@@ -434,6 +475,7 @@ class Tables:
         """The reason why tables cannot be read, or not be built, if that has been tried in vain for a while."""
         reasons = [str(error) for error in self._damage_that_matters()]
         reasons += [self._past.trouble] if self._past.trouble else []
+        reasons += list(self._typed_errors.values())
         return "; ".join((reasons + in_trouble(self._state_log.state.topics_by_id, self._failures))[:3])
 
     def _damage_that_matters(self) -> list[TableDamaged]:
@@ -460,6 +502,7 @@ class Tables:
         self._repairs.forget(topic)
         self._verifications.forget(topic)
         self._failures.pop(topic, None)
+        self._typed_errors.pop(topic, None)
         self._looked.pop(topic, None)
         self._starts.pop(topic, None)
         self._sizes.pop(topic, None)

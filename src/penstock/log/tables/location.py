@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 MAX_SEGMENT_BYTES: Final = 200
+TYPED: Final = ".typed"  # no table of a topic ends so, but in the number of its topic
 
 _PLAIN: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -34,6 +35,11 @@ def table_ref(root: str, options: Mapping[str, str], tenant: str, namespace: str
     base = root.rstrip("/") if _SCHEME.match(root) else os.path.abspath(os.path.expanduser(root))
     url = "/".join((base, tenant, namespace, f"{quoted(name, MAX_SEGMENT_BYTES - 21)}-{topic_id}"))
     return TableRef(topic_id, name, url, dict(options))
+
+
+def typed_ref(ref: TableRef) -> TableRef:
+    """The typed table of a topic with a schema: beside the topic's table, which looks after all that is inside it."""
+    return ref._replace(url=f"{ref.url}{TYPED}")
 
 
 def quoted(name: str, max_bytes: int) -> str:

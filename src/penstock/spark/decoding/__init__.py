@@ -1,1 +1,1 @@
-"""Typed reading: what columns a schema has (one module for each language), how they are filled, and `decode`."""
+"""Typed reading in Spark: `decode`. The columns themselves are `broker.schemas.arrow`'s."""

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
+from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from penstock.broker.errors import SchemaInvalid
+from penstock.broker.schemas.arrow.rows import DECODED, REASON, VALUE, Decode, language
 from penstock.broker.schemas.formats import format_of
 from penstock.broker.schemas.framing import CONFLUENT
 from penstock.broker.schemas.schema import Schema, SchemaKind
-from penstock.spark.decoding.rows import DECODED, REASON, VALUE, Decode, language
 from penstock.spark.options import Given
 from penstock.spark.outage_budget import OutageBudget
 
@@ -132,7 +133,7 @@ def _prepared(name: str, version: int, kind: SchemaKind, definition: bytes) -> S
 
 def _columns(schema: Schema, dates: bool) -> StructType:
     try:
-        return language(schema, dates).columns.spark
+        return cast("StructType", from_arrow_type(language(schema, dates).columns.arrow))
     except SchemaInvalid as error:
         raise DecodeRefused(f"The schema cannot be used: {error}") from None
 

@@ -13,7 +13,17 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from penstock.broker.tables.table import BuildJob, CareJob, Job, JobDone, RemoveJob, RepairJob, TableOutcome, TableShare
+from penstock.broker.tables.table import (
+    BuildJob,
+    CareJob,
+    Job,
+    JobDone,
+    RemoveJob,
+    RepairJob,
+    TableOutcome,
+    TableShare,
+    TypedRows,
+)
 from penstock.log.errors import LogError
 from penstock.log.files import Files, OsFiles
 from penstock.log.recovery import read_closed
@@ -116,6 +126,7 @@ class JobRunner:
                 outcome = _outcome(job.ref.topic, partial(maintain_table, job))
                 if not outcome.error:
                     outcome.bytes = size_of(job.ref)
+                    outcome.typed_error = _outcome(job.ref.topic, partial(maintain_typed_table, job)).error
                 return [outcome]
             case RemoveJob():
                 return [_outcome(job.ref.topic, partial(remove, job))]
@@ -154,7 +165,11 @@ class JobRunner:
         except (LogError, OSError) as error:
             return [TableOutcome(share.ref.topic, f"{type(error).__name__}: {error}") for share in job.shares]
         with contextlib.closing(segment.file):
-            return [_outcome(share.ref.topic, partial(self._share, segment, share)) for share in job.shares]
+            outcomes = [_outcome(share.ref.topic, partial(self._share, segment, share)) for share in job.shares]
+        for share, outcome in zip(job.shares, outcomes, strict=True):
+            if share.typed is not None and not outcome.error:
+                outcome.typed_error = _outcome(share.ref.topic, partial(build_typed, share.ref, share.typed)).error
+        return outcomes
 
     def _share(self, segment: Segment, share: TableShare) -> dict[int, int]:
         from penstock.log.tables.build import PartitionSpan, build
@@ -213,6 +228,22 @@ def maintain_table(job: CareJob) -> dict[int, int]:
     return moved
 
 
+def build_typed(ref: TableRef, typed: TypedRows) -> dict[int, int]:
+    from penstock.workers.tables.typed_table import keep_up
+
+    return keep_up(ref, typed.schemas, typed.hidden, rest=Throttle())
+
+
+def maintain_typed_table(job: CareJob) -> dict[int, int]:
+    from penstock.workers.tables.typed_table import take_out, tidy
+
+    if job.typed is not None:
+        build_typed(job.ref, job.typed)
+        take_out(job.ref, job.typed.hidden)
+        tidy(job.ref, job.keep_seconds)
+    return {}
+
+
 def size_of(ref: TableRef) -> int | None:
     """The bytes of the table's files; None if that cannot be found out now."""
     from penstock.log.tables.table import Table
@@ -228,7 +259,9 @@ def size_of(ref: TableRef) -> int | None:
 
 def remove(job: RemoveJob) -> dict[int, int]:
     from penstock.log.tables import maintenance
+    from penstock.log.tables.location import typed_ref
 
+    maintenance.remove(typed_ref(job.ref))
     maintenance.remove(job.ref)
     return {}
 

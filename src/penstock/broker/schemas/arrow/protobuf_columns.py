@@ -16,11 +16,8 @@ from typing import Any, Final
 import pyarrow as pa
 from google.protobuf import json_format, message_factory
 from google.protobuf.descriptor import FieldDescriptor
-from pyspark.sql import types as spark
 
-from penstock.broker.schemas.formats.protobuf_schema import message_of
-from penstock.broker.schemas.schema import Schema
-from penstock.spark.decoding.columns import (
+from penstock.broker.schemas.arrow.columns import (
     BINARY,
     BOOLEAN,
     DOUBLE,
@@ -37,6 +34,8 @@ from penstock.spark.decoding.columns import (
     Struct,
     decimal,
 )
+from penstock.broker.schemas.formats.protobuf_schema import message_of
+from penstock.broker.schemas.schema import Schema
 
 MAX_COLUMNS: Final = 2_000  # of all depths; messages within messages can make a small definition a very large table
 
@@ -101,7 +100,7 @@ def _many(name: str) -> Callable[[list[Any]], list[Any]]:
 def _enum(descriptor: Any) -> Scalar:
     """Its name; a number that has none is kept as text."""
     names = {number: value.name for number, value in descriptor.values_by_number.items()}
-    return Scalar(spark.StringType(), pa.string(), lambda number: names.get(number) or str(number))
+    return Scalar(pa.string(), lambda number: names.get(number) or str(number))
 
 
 def _json(message: Any) -> str:
@@ -129,7 +128,6 @@ class _Wrapped:
 
     def __init__(self, column: Column) -> None:
         self._column = column
-        self.spark = column.spark
         self.arrow = column.arrow
 
     def build(self, values: list[Any]) -> pa.Array:
@@ -154,12 +152,12 @@ SCALARS: Final[dict[int, Column]] = {
     FieldDescriptor.TYPE_STRING: STRING,
     FieldDescriptor.TYPE_BYTES: BINARY,
 }
-MESSAGE: Final = Scalar(spark.StringType(), pa.string(), _json)
+MESSAGE: Final = Scalar(pa.string(), _json)
 """A message that no Spark type can be found for, such as one that holds itself: as JSON text."""
 
 WELL_KNOWN: Final[dict[str, Column]] = {
-    "google.protobuf.Timestamp": Scalar(spark.TimestampType(), pa.timestamp("us", "UTC"), _timestamp),
-    "google.protobuf.Duration": Scalar(spark.DayTimeIntervalType(), pa.duration("us"), _duration),
+    "google.protobuf.Timestamp": Scalar(pa.timestamp("us", "UTC"), _timestamp),
+    "google.protobuf.Duration": Scalar(pa.duration("us"), _duration),
     "google.protobuf.Struct": MESSAGE,
     "google.protobuf.Value": MESSAGE,
     "google.protobuf.ListValue": MESSAGE,

@@ -1,8 +1,8 @@
-"""Columns of Spark, built from Python values: a Spark type, its Arrow type, and how a list of values becomes an array.
+"""Columns built from Python values: an Arrow type, and how a list of values becomes an array.
 
 Values are taken apart by column, not by row: a struct asks all its values for one field after the other, so that most
 of the work happens in C. What a column cannot hold raises `Misfit`, which says where, but not for which row: that is
-looked for only when it happens (`penstock.spark.decoding.rows`).
+looked for only when it happens (`penstock.broker.schemas.arrow.rows`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import types as spark
 
 UTC: Final = datetime.UTC
 EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=UTC)
@@ -43,13 +42,32 @@ class Column(Protocol):
     """Something that becomes a column, or a part of one. Everything may be null."""
 
     @property
-    def spark(self) -> spark.DataType: ...
-
-    @property
     def arrow(self) -> pa.DataType: ...
 
     def build(self, values: list[Any]) -> pa.Array:
         """Raises Misfit."""
+
+
+SQL_NAMES: Final = {
+    pa.bool_(): "boolean",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.date32(): "date",
+    pa.timestamp("us", "UTC"): "timestamp",
+    pa.timestamp("us"): "timestamp_ntz",
+    pa.duration("us"): "interval day to second",
+}
+
+
+def sql_name(kind: pa.DataType) -> str:
+    """A type as SQL calls it."""
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    return SQL_NAMES.get(kind, str(kind))
 
 
 Convert: TypeAlias = Callable[[Any], Any]
@@ -58,7 +76,6 @@ Convert: TypeAlias = Callable[[Any], Any]
 class Scalar(NamedTuple):
     """A column without parts. `convert` makes of a value what pyarrow takes; it may raise anything in UNFIT."""
 
-    spark: spark.DataType
     arrow: pa.DataType
     convert: Convert | None = None
 
@@ -69,39 +86,36 @@ class Scalar(NamedTuple):
                 values = [None if value is None else convert(value) for value in values]
             return pa.array(values, self.arrow)
         except UNFIT:
-            raise Misfit(f"does not fit {self.spark.simpleString()}") from None
+            raise Misfit(f"does not fit {sql_name(self.arrow)}") from None
 
 
 class Number(NamedTuple):
     """A double. Integers that a double holds only about become the nearest one, as with every JSON parser."""
 
-    spark: spark.DataType = spark.DoubleType()
     arrow: pa.DataType = pa.float64()
 
     def build(self, values: list[Any]) -> pa.Array:
         try:
             return pa.array(values, self.arrow)
         except UNFIT:
-            return Scalar(self.spark, self.arrow, _real).build(values)
+            return Scalar(self.arrow, _real).build(values)
 
 
 class Whole(NamedTuple):
     """A bigint of numbers that may be written as 1.0: pyarrow would cut off a fraction without a word."""
 
-    spark: spark.DataType = spark.LongType()
     arrow: pa.DataType = pa.int64()
 
     def build(self, values: list[Any]) -> pa.Array:
         if float in set(map(type, values)):
-            return Scalar(self.spark, self.arrow, whole).build(values)
-        return Scalar(self.spark, self.arrow).build(values)
+            return Scalar(self.arrow, whole).build(values)
+        return Scalar(self.arrow).build(values)
 
 
 class Instant(NamedTuple):
     """A number of some unit since 1970 as a date or a timestamp. Years that Python has no dates for are a misfit: a
     producer that mixes up seconds and milliseconds must not stop a query when its rows are shown."""
 
-    spark: spark.DataType
     arrow: pa.DataType
     microseconds: Callable[[pa.Array], pa.Array] | None = None  # None: it is in the column's own unit
 
@@ -116,7 +130,7 @@ class Instant(NamedTuple):
                 raise ValueError
             return numbers.cast(pa.int32() if unit == DAY else pa.int64()).cast(self.arrow)
         except UNFIT:
-            raise Misfit(f"does not fit {self.spark.simpleString()}") from None
+            raise Misfit(f"does not fit {sql_name(self.arrow)}") from None
 
 
 class Field(NamedTuple):
@@ -133,7 +147,6 @@ class Struct:
     def __init__(self, fields: Sequence[Field], empty: Any) -> None:
         self.fields = fields
         self.empty = empty
-        self.spark = spark.StructType([spark.StructField(it.name, it.column.spark) for it in fields])
         self.arrow = pa.struct([pa.field(it.name, it.column.arrow) for it in fields])
 
     def build(self, values: list[Any]) -> pa.Array:
@@ -161,7 +174,6 @@ NO_LISTS: Final = frozenset({str, bytes, dict, int, float, bool})
 class Array:
     def __init__(self, items: Column) -> None:
         self.items = items
-        self.spark = spark.ArrayType(items.spark)
         self.arrow = pa.list_(items.arrow)
 
     def build(self, values: list[Any]) -> pa.Array:
@@ -177,7 +189,6 @@ class Map:
     def __init__(self, keys: Scalar, values: Column) -> None:
         self.keys = keys
         self.values = values
-        self.spark = spark.MapType(keys.spark, values.spark)
         self.arrow = pa.map_(keys.arrow, values.arrow)
 
     def build(self, values: list[Any]) -> pa.Array:
@@ -208,13 +219,13 @@ def record(columns: Iterable[tuple[str, Column]]) -> Struct:
 
 # -- the scalars that the languages share
 
-BOOLEAN: Final = Scalar(spark.BooleanType(), pa.bool_())
-INT: Final = Scalar(spark.IntegerType(), pa.int32())
-LONG: Final = Scalar(spark.LongType(), pa.int64())
-FLOAT: Final = Scalar(spark.FloatType(), pa.float32())
+BOOLEAN: Final = Scalar(pa.bool_())
+INT: Final = Scalar(pa.int32())
+LONG: Final = Scalar(pa.int64())
+FLOAT: Final = Scalar(pa.float32())
 DOUBLE: Final = Number()
-STRING: Final = Scalar(spark.StringType(), pa.string())
-BINARY: Final = Scalar(spark.BinaryType(), pa.binary())
+STRING: Final = Scalar(pa.string())
+BINARY: Final = Scalar(pa.binary())
 
 
 def whole(value: Any) -> int:
@@ -232,7 +243,7 @@ def _real(value: Any) -> float:
 
 
 def decimal(precision: int, scale: int, convert: Convert | None = None) -> Scalar:
-    return Scalar(spark.DecimalType(precision, scale), pa.decimal128(precision, scale), convert)
+    return Scalar(pa.decimal128(precision, scale), convert)
 
 
 def _json(value: Any) -> str:
@@ -244,5 +255,5 @@ def _json_default(value: Any) -> Any:
 
 
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=_json_default)
-JSON: Final = Scalar(spark.StringType(), pa.string(), _json)
+JSON: Final = Scalar(pa.string(), _json)
 """What no Spark type can be found for: the value as JSON text."""

@@ -1,6 +1,6 @@
-"""Values of records to columns, batch by batch: what runs in Spark's workers.
+"""Values of records to columns, batch by batch: what runs in Spark's workers and in the worker of tables.
 
-Whether a value fits is decided by the broker's own validator, so that Spark and the broker never disagree. What fits is
+Whether a value fits is decided by the broker's own validator, so that nobody and the broker ever disagree. What fits is
 taken apart by column. A row that cannot be held by its columns, such as an integer of 100 digits, is found by halving
 the batch until it is alone, and is rejected like one that does not fit.
 """
@@ -17,12 +17,12 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.broker.schemas.arrow.columns import Column, Misfit, Struct, record
 from penstock.broker.schemas.formats import format_of
 from penstock.broker.schemas.formats.format import Validator
 from penstock.broker.schemas.framing import unframed
 from penstock.broker.schemas.schema import Schema, SchemaKind
 from penstock.broker.schemas.schemas import MAX_REASON, MAX_REASONS
-from penstock.spark.decoding.columns import Column, Misfit, Struct, record
 
 VALUE: Final = "value"
 DECODED: Final = "__penstock_decoded"
@@ -55,15 +55,15 @@ def _parts(schema: Schema, dates: bool) -> tuple[Callable[[bytes], Any], Column]
         case SchemaKind.JSON:
             import msgspec
 
-            from penstock.spark.decoding import json_columns
+            from penstock.broker.schemas.arrow import json_columns
 
             return msgspec.json.Decoder().decode, json_columns.columns(schema.definition, dates=dates)
         case SchemaKind.AVRO:
-            from penstock.spark.decoding import avro_columns
+            from penstock.broker.schemas.arrow import avro_columns
 
             return avro_columns.reader(schema.definition), avro_columns.columns(schema.definition)
         case SchemaKind.PROTOBUF:
-            from penstock.spark.decoding import protobuf_columns
+            from penstock.broker.schemas.arrow import protobuf_columns
 
             return protobuf_columns.reader(schema), protobuf_columns.columns(schema)
 

@@ -15,11 +15,9 @@ from typing import Any, Final
 import fastavro
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import types as spark
 
 from penstock.broker.errors import SchemaInvalid
-from penstock.broker.schemas.formats.json_document import decode
-from penstock.spark.decoding.columns import (
+from penstock.broker.schemas.arrow.columns import (
     BINARY,
     BOOLEAN,
     DOUBLE,
@@ -35,6 +33,7 @@ from penstock.spark.decoding.columns import (
     Scalar,
     record,
 )
+from penstock.broker.schemas.formats.json_document import decode
 
 MAX_COLUMNS: Final = 2_000  # of all depths; records used twice can make a small definition a very large table
 DIGITS: Final = 38  # of a decimal
@@ -233,7 +232,7 @@ def _logical(schema: dict[str, Any]) -> Column | None:
     if logical == "decimal" and kind in ("bytes", "fixed"):
         return _decimal(schema.get("precision"), schema.get("scale", 0))
     if logical == "uuid" and kind == "fixed" and schema["size"] == 16:
-        return Scalar(spark.StringType(), pa.string(), lambda data: str(uuid.UUID(bytes=data)))
+        return Scalar(pa.string(), lambda data: str(uuid.UUID(bytes=data)))
     return LOGICAL.get((kind, logical)) if isinstance(kind, str) and isinstance(logical, str) else None
 
 
@@ -249,7 +248,7 @@ def _decimal(precision: Any, scale: Any) -> Column | None:
         number = int.from_bytes(data, "big", signed=True)
         return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale))
 
-    return Scalar(spark.DecimalType(precision, scale), pa.decimal128(precision, scale), convert)
+    return Scalar(pa.decimal128(precision, scale), convert)
 
 
 def _milliseconds(numbers: pa.Array) -> pa.Array:
@@ -262,14 +261,14 @@ def _nanoseconds(numbers: pa.Array) -> pa.Array:
     return pc.if_else(pc.less(numbers, pc.multiply(cut, 1000)), pc.subtract(cut, 1), cut)
 
 
-MOMENT: Final = (spark.TimestampType(), pa.timestamp("us", "UTC"))
-LOCAL: Final = (spark.TimestampNTZType(), pa.timestamp("us"))
+MOMENT: Final = pa.timestamp("us", "UTC")
+LOCAL: Final = pa.timestamp("us")
 LOGICAL: Final[dict[tuple[str, str], Column]] = {
-    ("int", "date"): Instant(spark.DateType(), pa.date32()),
-    ("long", "timestamp-millis"): Instant(*MOMENT, _milliseconds),
-    ("long", "timestamp-micros"): Instant(*MOMENT),
-    ("long", "timestamp-nanos"): Instant(*MOMENT, _nanoseconds),
-    ("long", "local-timestamp-millis"): Instant(*LOCAL, _milliseconds),
-    ("long", "local-timestamp-micros"): Instant(*LOCAL),
-    ("long", "local-timestamp-nanos"): Instant(*LOCAL, _nanoseconds),
+    ("int", "date"): Instant(pa.date32()),
+    ("long", "timestamp-millis"): Instant(MOMENT, _milliseconds),
+    ("long", "timestamp-micros"): Instant(MOMENT),
+    ("long", "timestamp-nanos"): Instant(MOMENT, _nanoseconds),
+    ("long", "local-timestamp-millis"): Instant(LOCAL, _milliseconds),
+    ("long", "local-timestamp-micros"): Instant(LOCAL),
+    ("long", "local-timestamp-nanos"): Instant(LOCAL, _nanoseconds),
 }

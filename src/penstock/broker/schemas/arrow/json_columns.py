@@ -13,10 +13,8 @@ from itertools import chain
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql import types as spark
 
-from penstock.broker.schemas.formats.json_document import Document, Node
-from penstock.spark.decoding.columns import (
+from penstock.broker.schemas.arrow.columns import (
     BOOLEAN,
     DOUBLE,
     JSON,
@@ -30,6 +28,7 @@ from penstock.spark.decoding.columns import (
     record,
     whole,
 )
+from penstock.broker.schemas.formats.json_document import Document, Node
 
 MAX_COLUMNS: Final = 2_000  # of all depths; references can make a small definition a very large table
 MAX_DEPTH: Final = 32
@@ -98,7 +97,7 @@ class _Columns:
         if always:
             return self.of(always, path)
         found = [self.of([node], path) for node, _ in nodes]
-        return found[0] if all(column.spark == found[0].spark for column in found) else JSON
+        return found[0] if all(column.arrow == found[0].arrow for column in found) else JSON
 
     def _array(self, rules: list[Node], path: Path) -> Column:
         items = [rule.at("items") for rule in rules if "items" in rule.schema]
@@ -233,6 +232,6 @@ def _date_time(text: str) -> datetime.datetime:
 
 
 FORMATS: Final[dict[str, Column]] = {
-    "date": Scalar(spark.DateType(), pa.date32(), _date),
-    "date-time": Scalar(spark.TimestampType(), pa.timestamp("us", "UTC"), _date_time),
+    "date": Scalar(pa.date32(), _date),
+    "date-time": Scalar(pa.timestamp("us", "UTC"), _date_time),
 }

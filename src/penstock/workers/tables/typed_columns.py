@@ -1,0 +1,129 @@
+"""Columns of a typed table: how those of a schema are called and stored there, and how they follow it when it changes.
+
+A column keeps the type that it first had. Of a later version of the schema come new columns, and values that fit the
+old ones exactly; what does not fit exactly is a `Misfit` of its row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+import pyarrow as pa
+
+from penstock.broker.schemas.arrow.columns import Misfit, sql_name
+
+RECORD: Final = pa.schema(
+    [
+        pa.field("_partition", pa.int32()),
+        pa.field("_offset", pa.int64()),
+        pa.field("_timestamp", pa.timestamp("us", "UTC")),
+        pa.field("_key", pa.binary()),
+        pa.field("_expires", pa.timestamp("us", "UTC")),
+        pa.field("_schema_version", pa.int32()),  # that the value was read with; null if it fits none
+        pa.field("_error", pa.string()),  # why it does not fit; null if it does
+        pa.field("_value", pa.binary()),  # the value itself, if it does not
+    ]
+)
+"""The columns that every typed table has, before those of its schema."""
+
+_NOT_IN_NAMES: Final = re.compile(r"[ ,;{}()\n\t=]")  # of Delta's columns, without a mapping of names
+
+
+def stored_names(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
+    """Names as the table has them: readers do not tell apart capitals, and take some signs for something else."""
+    used = {name.lower() for name in taken}
+    found = []
+    for name in names:
+        plain = stem = _NOT_IN_NAMES.sub("_", name) or "_"
+        count = 1
+        while plain.lower() in used:
+            count += 1
+            plain = f"{stem}_{count}"
+        used.add(plain.lower())
+        found.append(plain)
+    return found
+
+
+def stored_type(kind: pa.DataType, taken: Iterable[str] = ()) -> pa.DataType:
+    """The type as Delta's older protocol versions have it: durations are µs, times without a zone are text."""
+    if pa.types.is_struct(kind):
+        names = stored_names((field.name for field in kind), taken)
+        return pa.struct([pa.field(name, stored_type(field.type)) for name, field in zip(names, kind, strict=True)])
+    if pa.types.is_list(kind):
+        return pa.list_(stored_type(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(stored_type(kind.key_type), stored_type(kind.item_type))
+    if pa.types.is_duration(kind):
+        return pa.int64()
+    if pa.types.is_timestamp(kind) and kind.tz is None:
+        return pa.string()
+    return kind
+
+
+def merged(old: pa.DataType, new: pa.DataType) -> pa.DataType:
+    """The old type, with the fields that are new. What differs otherwise stays as it was."""
+    if pa.types.is_struct(old) and pa.types.is_struct(new):
+        known = {field.name.lower() for field in old}
+        later = {field.name.lower(): field.type for field in new}
+        kept = [pa.field(it.name, merged(it.type, later.get(it.name.lower(), it.type))) for it in old]
+        return pa.struct([*kept, *(field for field in new if field.name.lower() not in known)])
+    if pa.types.is_list(old) and pa.types.is_list(new):
+        return pa.list_(merged(old.value_type, new.value_type))
+    if pa.types.is_map(old) and pa.types.is_map(new):
+        return pa.map_(old.key_type, merged(old.item_type, new.item_type))
+    return old
+
+
+def fitted(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The same values in a column of this type, exactly. Raises Misfit."""
+    if array.type == kind:
+        return array
+    if pa.types.is_struct(kind) and pa.types.is_struct(array.type):
+        return _fitted_struct(array, kind)
+    if pa.types.is_list(kind) and pa.types.is_list(array.type):
+        whole = array.take(pa.array(range(len(array)), pa.int64()))  # without what a slice leaves out
+        return pa.ListArray.from_arrays(whole.offsets, fitted(whole.values, kind.value_type), mask=whole.is_null())
+    if pa.types.is_map(kind) and pa.types.is_map(array.type):
+        whole = array.take(pa.array(range(len(array)), pa.int64()))
+        keys, items = fitted(whole.keys, kind.key_type), fitted(whole.items, kind.item_type)
+        return pa.MapArray.from_arrays(whole.offsets, keys, items, type=kind, mask=whole.is_null())
+    if array.null_count == len(array):
+        return pa.nulls(len(array), kind)
+    if _exact(array.type, kind):
+        try:
+            return array.cast(kind)
+        except pa.ArrowInvalid:
+            raise Misfit(f"does not fit {sql_name(kind)}") from None
+    raise Misfit(f"is {sql_name(array.type)}, and the column {sql_name(kind)}")
+
+
+def _exact(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether Arrow's cast refuses all that it would change."""
+    kinds = pa.types
+    return bool(
+        (kinds.is_integer(source) and kinds.is_integer(target))
+        or (kinds.is_float32(source) and kinds.is_float64(target))
+        or (kinds.is_duration(source) and kinds.is_int64(target))
+        or (kinds.is_timestamp(source) and source.tz is None and kinds.is_string(target))
+        or (kinds.is_decimal(source) and kinds.is_decimal(target))
+    )
+
+
+def _fitted_struct(array: pa.StructArray, kind: pa.StructType) -> pa.Array:
+    """Field by field: by the name that each has in the table."""
+    names = stored_names(field.name for field in array.type)
+    at = {name.lower(): index for index, name in enumerate(names)}
+    children = []
+    for field in kind:
+        index = at.get(field.name.lower())
+        try:
+            children.append(
+                pa.nulls(len(array), field.type) if index is None else fitted(array.field(index), field.type)
+            )
+        except Misfit as misfit:
+            raise Misfit(misfit.text, (field.name, *misfit.path)) from None
+    if not children:
+        return pa.nulls(len(array), kind)
+    return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null())

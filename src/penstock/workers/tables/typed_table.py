@@ -1,0 +1,225 @@
+"""The typed table of a topic with a schema: beside the topic's table, with a column for each field of the schema, and
+made of it: what is to be added is what the topic's table has and this one lacks.
+
+Each commit says up to which offset it has each partition, under the same ids of applications as the topic's table, so
+what was killed before a commit is done again, and what was killed after it is found done. A value that fits no version
+of the schema is a row too, with the value itself and the reason.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Final
+from zlib import crc32
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction, write_deltalake
+from deltalake.exceptions import TableNotFoundError
+
+from penstock.broker.schemas.schema import Schema
+from penstock.log.tables.commit import at_once
+from penstock.log.tables.errors import not_written
+from penstock.log.tables.location import TableRef, typed_ref
+from penstock.log.tables.part_reader import FAILURES
+from penstock.log.tables.store import Store
+from penstock.log.tables.table import Table, app_id
+from penstock.workers.tables.typed_columns import RECORD
+from penstock.workers.tables.typed_values import Reader
+
+logger = logging.getLogger(__name__)
+
+ROWS: Final = 100_000  # of one commit
+BYTES: Final = 64 << 20  # of values
+READ: Final = ("offset", "timestamp", "key", "value", "expires")
+HIDDEN: Final = "penstock-hidden"  # app id: a checksum of the records that were taken out
+COMPACT_FILES: Final = 16
+NO_CHECKPOINT: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+CONFIGURATION: Final = {"delta.logRetentionDuration": "interval 7 days"}
+
+Hidden = Mapping[int, Sequence[int]]
+"""By partition: the offset below which all records are gone, and then those of single ones."""
+
+
+def keep_up(
+    ref: TableRef, schemas: Sequence[Schema], hidden: Hidden, *, rest: Callable[[], None] = at_once
+) -> dict[int, int]:
+    """Add what the topic's table has and the typed one lacks. Returns up to where it has each partition. Raises
+    LogError; what is committed by then stays."""
+    raw = Table.open(ref)
+    if raw is None or not schemas:
+        return {}
+    typed = TypedTable(ref)
+    reader = Reader(schemas)
+    for number, end in raw.ends().items():
+        extents = raw.extents(number)
+        below = max(typed.end(number), extents[0].first if extents else end, _below(hidden, number))
+        if below >= end:
+            continue
+        gone = frozenset(hidden.get(number, ())[1:])
+        for batches, upto in _portions(raw.read(number, below, end, READ), below):
+            rest()
+            typed.append(number, _rows(number, batches, reader, typed.kind, gone), upto)
+    return {number: typed.end(number) for number in raw.ends()}
+
+
+def take_out(ref: TableRef, hidden: Hidden) -> None:
+    """Take records out that are gone from the topic, by retention or because somebody removed them."""
+    typed = TypedTable(ref)
+    mark = crc32(repr(sorted((number, list(offsets)) for number, offsets in hidden.items())).encode())
+    if typed.delta is None or typed.delta.transaction_version(HIDDEN) == mark:
+        return
+    conditions = []
+    for number, (below, *single) in hidden.items():
+        rows = [f"_offset < {below}"] if below else []
+        rows += [f"_offset IN ({', '.join(map(str, single))})"] if single else []
+        if rows:
+            conditions.append(f"(_partition = {number} AND ({' OR '.join(rows)}))")
+    if conditions:
+        properties = CommitProperties(app_transactions=[Transaction(HIDDEN, mark)])
+        try:
+            typed.delta.delete(" OR ".join(conditions), commit_properties=properties)
+        except FAILURES as error:
+            raise not_written(typed.ref, error) from error
+
+
+def tidy(ref: TableRef, keep_seconds: float) -> None:
+    """Make one file of many small ones, and remove what no version of that time has."""
+    typed = TypedTable(ref)
+    if typed.delta is None:
+        return
+    try:
+        if len(typed.delta.file_uris()) >= COMPACT_FILES:
+            typed.delta.optimize.compact()
+        hours = max(int(timedelta(seconds=keep_seconds).total_seconds() // 3600), 1)
+        typed.delta.vacuum(hours, enforce_retention_duration=False, dry_run=False)
+        typed.delta.create_checkpoint()
+        typed.delta.cleanup_metadata()
+    except FAILURES as error:
+        raise not_written(typed.ref, error) from error
+
+
+class TypedTable:
+    """The newest version of a typed table, for the one process that changes it."""
+
+    def __init__(self, ref: TableRef) -> None:
+        self.ref = typed_ref(ref)
+        self._store = Store(self.ref)
+        self._store.mend()
+        self.delta: DeltaTable | None = None
+        try:
+            self.delta = DeltaTable(self._store.uri, storage_options=self._store.options)
+        except TableNotFoundError:
+            pass
+        except FAILURES as error:
+            raise not_written(self.ref, error) from error
+        self._ends: dict[int, int] = {}
+        self._synced = set() if self.delta is None else set(pa.table(self.delta.get_add_actions())["path"].to_pylist())
+
+    @property
+    def kind(self) -> pa.StructType | None:
+        """The columns of the schema, as the table has them; None if there is no table yet."""
+        if self.delta is None:
+            return None
+        fields = pa.schema(self.delta.schema().to_arrow())
+        return pa.struct([pa.field(it.name, _plain(it.type)) for it in fields if it.name not in RECORD.names])
+
+    def end(self, partition: int) -> int:
+        if partition not in self._ends:
+            known = None if self.delta is None else self.delta.transaction_version(app_id(partition))
+            self._ends[partition] = known or 0
+        return self._ends[partition]
+
+    def append(self, partition: int, rows: pa.Table, end: int) -> None:
+        try:
+            self._store.prepare()
+            write_deltalake(
+                self._store.uri if self.delta is None else self.delta,
+                rows,
+                mode="append",
+                schema_mode="merge",
+                partition_by=["_partition"],
+                name=self.ref.name,
+                configuration=CONFIGURATION,
+                storage_options=self._store.options,
+                commit_properties=CommitProperties(app_transactions=[Transaction(app_id(partition), end)]),
+                post_commithook_properties=NO_CHECKPOINT,
+            )
+            self.delta = DeltaTable(self._store.uri, storage_options=self._store.options)
+            self._sync()
+        except FAILURES as error:
+            raise not_written(self.ref, error) from error
+        self._ends[partition] = end
+
+    def _sync(self) -> None:
+        """What was written survives a loss of power. One that comes before leaves what `mend` sets aside."""
+        assert self.delta is not None
+        added = pa.table(self.delta.get_add_actions())["path"].to_pylist()
+        self._store.sync([path for path in added if path not in self._synced])
+        self._synced.update(added)
+        self._store.sync_log(self.delta.version())
+
+
+def _portions(batches: Iterator[pa.RecordBatch], first: int) -> Iterator[tuple[list[pa.RecordBatch], int]]:
+    """Batches of one commit each, and the offset that they end at."""
+    taken: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        taken.append(batch)
+        rows += len(batch)
+        size += batch.nbytes
+        first += len(batch)
+        if rows >= ROWS or size >= BYTES:
+            yield taken, first
+            taken, rows, size = [], 0, 0
+    if taken:
+        yield taken, first
+
+
+def _rows(
+    partition: int, batches: Sequence[pa.RecordBatch], reader: Reader, known: pa.StructType | None, gone: frozenset[int]
+) -> pa.Table:
+    kind = reader.columns(known)
+    schema = pa.schema([*RECORD, *kind])
+    return pa.Table.from_batches([_typed(partition, batch, reader, kind, gone, schema) for batch in batches], schema)
+
+
+def _typed(
+    partition: int, batch: pa.RecordBatch, reader: Reader, kind: pa.StructType, gone: frozenset[int], schema: pa.Schema
+) -> pa.RecordBatch:
+    if gone:
+        batch = batch.filter(pc.invert(pc.is_in(batch["offset"], pa.array(sorted(gone), pa.int64()))))
+    stamps = batch["timestamp"].cast(pa.timestamp("us", "UTC"))
+    values = batch["value"].cast(pa.binary())
+    found = reader.read(values, stamps.cast(pa.int64()).to_pylist(), kind)
+    failed = pa.array([error is not None for error in found.errors], pa.bool_())
+    arrays = [
+        pa.array([partition] * len(batch), pa.int32()),
+        batch["offset"].cast(pa.int64()),
+        stamps,
+        batch["key"].cast(pa.binary()),
+        batch["expires"].cast(pa.timestamp("us", "UTC")),
+        pa.array(found.versions, pa.int32()),
+        pa.array(found.errors, pa.string()),
+        pc.if_else(failed, values, pa.scalar(None, pa.binary())),
+        *(pc.struct_field(found.rows, [index]) for index in range(kind.num_fields)),
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _below(hidden: Hidden, partition: int) -> int:
+    known = hidden.get(partition, ())
+    return known[0] if known else 0
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """A type as our columns have it: deltalake tells of the fields of lists by names of its own."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(it.name, _plain(it.type)) for it in kind])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_plain(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
+    return kind

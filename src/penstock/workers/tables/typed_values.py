@@ -1,0 +1,136 @@
+"""Values of a topic as rows of its schema: by which version each is read, and why not if by none.
+
+That is the version in force when the record came, which is the one that the broker checked it by; or the one whose id
+stands before the value; or else any, the newest first.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from penstock.broker.schemas.arrow.columns import Misfit
+from penstock.broker.schemas.arrow.rows import Language, decode_values, language, told
+from penstock.broker.schemas.framing import schema_id, unframed
+from penstock.broker.schemas.schema import Schema, SchemaKind
+from penstock.workers.tables.typed_columns import RECORD, fitted, merged, stored_type
+
+
+class TypedRows(NamedTuple):
+    rows: pa.StructArray  # of the table's type; null where there is an error
+    versions: list[int | None]
+    errors: list[str | None]
+
+
+class Reader:
+    """Reads values by the versions of one schema, the oldest first."""
+
+    def __init__(self, schemas: Sequence[Schema]) -> None:
+        self._schemas = list(schemas)
+        self._created = [schema.created for schema in schemas]
+        self._by_id = {schema.id: schema for schema in schemas}
+        protobuf = schemas[-1].kind is SchemaKind.PROTOBUF
+        self._unframe = partial(unframed, protobuf=protobuf)
+
+    def columns(self, known: pa.StructType | None) -> pa.StructType:
+        """The type of the table's rows: what it has already, and what the versions bring."""
+        found = known
+        for schema in self._schemas:
+            kind = stored_type(language(schema, True).columns.arrow, RECORD.names)
+            found = kind if found is None else merged(found, kind)
+        assert found is not None
+        return found
+
+    def read(self, values: pa.Array, stamps: Sequence[int], kind: pa.StructType) -> TypedRows:
+        count = len(values)
+        errors: list[str | None] = [None] * count
+        versions: list[int | None] = [None] * count
+        pieces: list[pa.Array] = []
+        order: list[int] = []  # the row of each value in the pieces
+        tries = {row: self._tries(values[row].as_py(), stamps[row]) for row in range(count)}
+        left = dict.fromkeys(range(count))
+        while left:
+            for how, schema, rows in self._grouped(tries, left, errors):
+                found, reasons = decode_values(values.take(pa.array(rows, pa.int64())), how)
+                for row, reason in zip(rows, reasons, strict=True):
+                    errors[row] = errors[row] if reason is not None and errors[row] else reason
+                fits = [at for at, reason in enumerate(reasons) if reason is None]
+                for piece, taken in _fitting(found.take(pa.array(fits, pa.int64())), [rows[at] for at in fits], kind):
+                    if isinstance(piece, Misfit):
+                        errors[taken[0]] = told([f"it fits the schema, but {piece}"])
+                        left.pop(taken[0], None)
+                        continue
+                    pieces.append(piece)
+                    order += taken
+                    for row in taken:
+                        versions[row], errors[row] = schema.version, None
+                        left.pop(row, None)
+        return TypedRows(_in_order(pieces, order, count, kind), versions, errors)
+
+    def _grouped(
+        self, tries: dict[int, Iterator[tuple[Schema, bool]]], left: dict[int, None], errors: list[str | None]
+    ) -> list[tuple[Language, Schema, list[int]]]:
+        """The next way to read each row that is left, and the rows of each way. Rows without one have failed."""
+        groups: dict[tuple[int, bool], list[int]] = {}
+        ways: dict[tuple[int, bool], Schema] = {}
+        for row in list(left):
+            way = next(tries[row], None)
+            if way is None:
+                errors[row] = errors[row] or "it fits no version of the schema"
+                del left[row]
+                continue
+            ways[way[0].version, way[1]] = way[0]
+            groups.setdefault((way[0].version, way[1]), []).append(row)
+        found = []
+        for (version, framed), rows in groups.items():
+            schema = ways[version, framed]
+            how = language(schema, True)
+            found.append((how._replace(unframe=self._unframe) if framed else how, schema, rows))
+        return found
+
+    def _tries(self, value: bytes, stamp: int) -> Iterator[tuple[Schema, bool]]:
+        """Versions by which to read a value, and whether it has an id before it."""
+        first = self._schemas[max(bisect_right(self._created, stamp) - 1, 0)]
+        yield first, False
+        named = self._by_id.get(schema_id(value) or 0)
+        if named is not None:
+            yield named, True
+        yield from ((schema, False) for schema in reversed(self._schemas) if schema is not first)
+
+
+def _fitting(rows: pa.Array, places: list[int], kind: pa.StructType) -> Iterator[tuple[pa.Array | Misfit, list[int]]]:
+    """The rows in the table's type; halved where that fails, until a row that does not fit is alone."""
+    if not places:
+        return
+    try:
+        yield fitted_rows(rows, kind), places
+    except Misfit as misfit:
+        if len(places) == 1:
+            yield misfit, places
+            return
+        half = len(places) // 2
+        yield from _fitting(rows[:half], places[:half], kind)
+        yield from _fitting(rows[half:], places[half:], kind)
+
+
+def fitted_rows(rows: pa.StructArray, kind: pa.StructType) -> pa.Array:
+    """At the top, names give way to those of the record's own columns."""
+    named = stored_type(rows.type, RECORD.names)
+    fields = [pa.field(to.name, it.type) for to, it in zip(named, rows.type, strict=True)]
+    if not fields:
+        return pa.array([{}] * len(rows), kind)
+    arrays = [rows.field(index) for index in range(len(fields))]
+    return fitted(pa.StructArray.from_arrays(arrays, fields=fields, mask=rows.is_null()), kind)
+
+
+def _in_order(pieces: list[pa.Array], order: list[int], count: int, kind: pa.StructType) -> pa.StructArray:
+    """The pieces as one array, each row in its place; null where there is none."""
+    at: list[int | None] = [None] * count
+    for index, row in enumerate(order):
+        at[row] = index
+    whole = pa.concat_arrays(pieces) if pieces else pa.nulls(0, kind)
+    return whole.take(pa.array(at, pa.int64()))
