@@ -43,6 +43,7 @@ def _place(door: str) -> str:
 QUIET = {
     "PENSTOCK_TABLES__ENABLED": "false",  # no child that nobody asked for
     "PENSTOCK_SQL__START": "statement",
+    "PENSTOCK_SQL__THREADS": "1",  # else a second process is started with the first statement, for the next one
     "PENSTOCK_LOG__FILE_BYTES": "4MiB",  # the end of the last one is read at every start
 }
 

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import pytest
 from tests.flight.directories import Directory
 from tests.launcher import BrokerProcess, penstock
+from tests.process_stats import workers
 
 from penstock.broker.broker import Broker
 from penstock.broker.errors import AccessDenied, DuplicateKey, QueriesOff, QueryInvalid, QueryTooLarge, TableNotFound
@@ -144,6 +145,18 @@ class TestRunning:
         assert [row["name"] for row in sql(seeded_dir, "SHOW TABLES", "--tenant", "acme")] == ["secret"]
         names = [row["name"] for row in sql(seeded_dir, "SHOW TABLES")]
         assert {"late", "orders", "people"} <= set(names) and "secret" not in names
+
+    def test_statements_about_large_records_keep_their_process(self, seeded_dir: Path, broker: BrokerProcess) -> None:
+        """What they leave behind is given back: to start another process takes longer than they do."""
+        with Client(*broker.endpoint("rustlog")) as client:
+            client.create_topic("large", 1)
+            for _ in range(20):
+                client.produce("large", 0, [os.urandom(120_000).hex().encode()])
+        pids = set[int]()
+        for _ in range(8):
+            assert len(sql(seeded_dir, 'SELECT "offset", data FROM large ORDER BY 1')) == 20
+            pids |= set(workers(broker.process.pid, "penstock.workers.sql.main"))
+        assert len(pids) == 1
 
     def test_a_statement_that_takes_too_long_is_ended_and_others_are_served(
         self, seeded_dir: Path, broker: BrokerProcess

@@ -11,12 +11,17 @@ import contextlib
 import os
 import resource
 
-_MALLOC_CONF = "DUCKDB_JE_MALLOC_CONF"  # of the allocator that DuckDB brings along
+_ALLOCATORS = {
+    "DUCKDB_JE_MALLOC_CONF": "retain:false",  # of the allocator that DuckDB brings along
+    "ARROW_DEFAULT_MEMORY_POOL": "system",  # instead of mimalloc, which takes 1 GiB at once and gives nothing back
+}
 
 
 def return_freed_memory() -> None:
-    """Let DuckDB's allocator give address space back, instead of keeping it. Before DuckDB is imported."""
-    os.environ.setdefault(_MALLOC_CONF, "retain:false")
+    """Let the allocators of DuckDB and Arrow give address space back, instead of keeping it. Before either is
+    imported."""
+    for name, value in _ALLOCATORS.items():
+        os.environ.setdefault(name, value)
 
 
 def data_bytes() -> int:
