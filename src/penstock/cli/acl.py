@@ -13,7 +13,7 @@ from penstock.cli.output import Output, OutputOption, show_json, show_views
 from penstock.cli.tables import print_fields
 
 app = typer.Typer(
-    help=f"List, show, set and remove topics' access lists. {WAYS}\n\n"
+    help=f"List, show, set and remove the ACLs of topics. {WAYS}\n\n"
     "  penstock acl set orders --allow-user ada --allow-role billing --restrict\n\n"
     "  penstock acl list --output json",
     no_args_is_help=True,
@@ -35,7 +35,7 @@ def list_acls(
     namespace: Namespace = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """List the access lists of a namespace.
+    """List the ACLs of a namespace.
 
     penstock acl list
     """
@@ -52,7 +52,7 @@ def show(
     namespace: Namespace = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show the access list of one topic.
+    """Show the ACL of a topic.
 
     penstock acl show orders
     """
@@ -77,15 +77,16 @@ def set_acl(
         list[str] | None, typer.Option("--allow-role", metavar="ROLE", help="A role. Repeatable.")
     ] = None,
     restrict: Annotated[
-        bool, typer.Option("--restrict", help="Nobody else, whatever their roles or grants; administrators always.")
+        bool,
+        typer.Option("--restrict", help="Deny everyone else, whatever their roles or grants, except administrators."),
     ] = False,
     public: Annotated[
-        bool, typer.Option("--public", help="Everybody, also without a login; needs security.allow_anonymous.")
+        bool, typer.Option("--public", help="Allow everyone, even without a login; needs security.allow_anonymous.")
     ] = False,
     tenant: Tenant = None,
     namespace: Namespace = None,
 ) -> None:
-    """Set who may read and write a topic, instead of what was set before. Acts at once.
+    """Replace a topic's ACL. Takes effect immediately.
 
     penstock acl set orders --allow-user ada --allow-role consumer
 
@@ -101,7 +102,7 @@ def set_acl(
 @app.command()
 @with_administered()
 def remove(broker: Administered, topic: Topic, tenant: Tenant = None, namespace: Namespace = None) -> None:
-    """Remove a topic's access list: roles and grants alone decide again.
+    """Remove a topic's ACL; roles and grants decide again.
 
     penstock acl remove orders
     """

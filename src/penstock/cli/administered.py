@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 else:
     Administered = Any  # typer looks at it, and settings take a while to load
 
-WAYS: Final = "With --data-dir it also works while no broker runs there; `penstock --help` says which broker it is."
+WAYS: Final = "With --data-dir, it also works while the broker is stopped; see `penstock --help`."
 
 
 def with_administered(

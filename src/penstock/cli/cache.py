@@ -13,7 +13,7 @@ from penstock.cli.output import Output, OutputOption, show_rows
 from penstock.cli.target import Target, with_target
 
 app = typer.Typer(
-    help="Get, put, count and delete values of caches.\n\n"
+    help="Get, put, increment and delete cached values.\n\n"
     "  penstock cache put ann 'logged in' --ttl 1h --cache sessions\n\n"
     "  penstock cache get ann --cache sessions",
     no_args_is_help=True,
@@ -22,7 +22,7 @@ app = typer.Typer(
 
 Key = Annotated[str, typer.Argument(metavar="KEY", help="The key.")]
 Name = Annotated[str, typer.Option("--cache", metavar="NAME", help="The cache.")]
-Life = Annotated[str | None, typer.Option("--ttl", metavar="TIME", help="Keep it so long, such as 1h.")]
+Life = Annotated[str | None, typer.Option("--ttl", metavar="TIME", help="Time to live, such as 1h.")]
 
 
 @app.command("list")
@@ -30,7 +30,7 @@ Life = Annotated[str | None, typer.Option("--ttl", metavar="TIME", help="Keep it
 def list_caches(
     target: Target, tenant: Tenant = None, namespace: Namespace = None, output: OutputOption = Output.TABLE
 ) -> None:
-    """List caches that have something in them, and whether they survive a restart.
+    """List non-empty caches and whether they survive a restart.
 
     penstock cache list
     """
@@ -42,7 +42,7 @@ def list_caches(
 @app.command()
 @with_target
 def get(target: Target, key: Key, cache: Name = "default", tenant: Tenant = None, namespace: Namespace = None) -> None:
-    """Print a value as it is. Exits with 1 if there is none.
+    """Print a value. Exits with 1 if the key does not exist.
 
     penstock cache get ann
     """
@@ -62,7 +62,7 @@ def put(
     tenant: Tenant = None,
     namespace: Namespace = None,
 ) -> None:
-    """Keep a value under a key.
+    """Store a value under a key.
 
     penstock cache put ann 'logged in' --ttl 1h
     """
@@ -82,9 +82,9 @@ def incr(
     ttl: Life = None,
     cache: Name = "default",
 ) -> None:
-    """Add to the number under a key, which is 0 if there is none, and print it.
+    """Increment the number under a key (0 if it does not exist) and print it.
 
-    Felix's door carries it, which must be open, unless the login is a user with a password.
+    Uses the Felix door, which must be open, unless you log in with a password.
 
     penstock cache incr visits --by 10
     """
@@ -98,7 +98,7 @@ def incr(
 def delete(
     target: Target, key: Key, cache: Name = "default", tenant: Tenant = None, namespace: Namespace = None
 ) -> None:
-    """Remove a key. Exits with 1 if there is none.
+    """Delete a key. Exits with 1 if it does not exist.
 
     penstock cache delete ann
     """

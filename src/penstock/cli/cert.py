@@ -32,9 +32,9 @@ def group() -> None:
 @with_administered()
 def show(
     settings: Administered,
-    pem: Annotated[bool, typer.Option("--pem", help="Print the certificate itself, for clients to keep.")] = False,
+    pem: Annotated[bool, typer.Option("--pem", help="Print the certificate itself as PEM.")] = False,
 ) -> None:
-    """Say where the certificate is, for which names and until when it is good, and its fingerprint.
+    """Show the certificate's path, names, expiry and fingerprint.
 
     Clients trust the certificate by its fingerprint, or by its file.
 

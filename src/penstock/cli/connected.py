@@ -16,8 +16,8 @@ from penstock.cli.target import Target
 if TYPE_CHECKING:  # takes a while to load: not for --help
     from penstock.connection import Admin, Connection
 
-Tenant = Annotated[str | None, typer.Option("--tenant", help="The tenant; else that of the context, or one's own.")]
-Namespace = Annotated[str | None, typer.Option("--namespace", help="The namespace in it.")]
+Tenant = Annotated[str | None, typer.Option("--tenant", help="Tenant; defaults to the context's, or your own.")]
+Namespace = Annotated[str | None, typer.Option("--namespace", help="Namespace in the tenant.")]
 
 
 @contextlib.contextmanager

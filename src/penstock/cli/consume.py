@@ -27,9 +27,9 @@ FOLLOW_SECONDS: Final = 1.0
 COLUMNS: Final = "partition\toffset\ttime\tkey\tvalue\theaders"
 
 Beginning = Annotated[str | None, typer.Option("--from", metavar="PLACE", help=f"Where to begin: {moment.HELP}.")]
-End = Annotated[str | None, typer.Option("--to", metavar="PLACE", help="Where to end, before it: the same, or latest.")]
+End = Annotated[str | None, typer.Option("--to", metavar="PLACE", help="Where to stop (exclusive): as for --from.")]
 Regex = Annotated[
-    str | None, typer.Option("--grep", metavar="REGEX", help="Only records with this in key, value or a header.")
+    str | None, typer.Option("--grep", metavar="REGEX", help="Only records whose key, value or headers match.")
 ]
 
 
@@ -52,17 +52,20 @@ def consume(
     target: Target,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=completion.topics)],
     group: Annotated[
-        str | None, typer.Option("--group", "-g", metavar="NAME", help="Go on where this group stands, and commit.")
+        str | None,
+        typer.Option("--group", "-g", metavar="NAME", help="Consumer group: resume from its offsets and commit."),
     ] = None,
-    partition: Annotated[list[int] | None, typer.Option("--partition", "-p", help="Only this one. Repeatable.")] = None,
+    partition: Annotated[
+        list[int] | None, typer.Option("--partition", "-p", help="Only this partition. Repeatable.")
+    ] = None,
     beginning: Beginning = None,
     end: End = None,
     last: Annotated[int | None, typer.Option("--last", metavar="N", min=1, help="Only the last N.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", "-n", metavar="N", min=1, help="At most N.")] = None,
     grep: Regex = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Wait for more at the end, until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Keep waiting for new records, until Ctrl-C.")] = False,
     form: Annotated[str | None, typer.Option("--format", metavar="TEXT", help=record_format.HELP)] = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Do not escape control characters and what is no UTF-8.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Do not escape control characters and invalid UTF-8.")] = False,
     tenant: Tenant = None,
     namespace: Namespace = None,
     output: OutputOption = Output.TABLE,

@@ -12,7 +12,7 @@ from penstock.cli.failure import fail
 from penstock.cli.output import Output, OutputOption, show_rows
 
 app = typer.Typer(
-    help="Name brokers, and choose the one that commands talk to.\n\n"
+    help="Save brokers under names, and choose the one that commands use.\n\n"
     "  penstock context add prod --server broker.example:9092 --user ada --password-file ~/.penstock-ada --use",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -30,13 +30,13 @@ def add(
     password_file: Annotated[str | None, typer.Option("--password-file", metavar="FILE", help="Its password.")] = None,
     key_file: Annotated[str | None, typer.Option("--key-file", metavar="FILE", help="An API key.")] = None,
     token_file: Annotated[str | None, typer.Option("--token-file", metavar="FILE", help="A token.")] = None,
-    tls: Annotated[bool, typer.Option("--tls", help="Talk TLS.")] = False,
+    tls: Annotated[bool, typer.Option("--tls", help="Use TLS.")] = False,
     tls_ca: Annotated[str | None, typer.Option("--tls-ca", metavar="FILE", help="Trust this PEM file.")] = None,
-    use: Annotated[bool, typer.Option("--use", help="Use it from now on.")] = False,
+    use: Annotated[bool, typer.Option("--use", help="Switch to it.")] = False,
 ) -> None:
     """Add a broker, or replace the one of that name.
 
-    Secrets stay in their files: the context only names them.
+    Secrets stay in their files; the context stores only the paths.
 
     penstock context add prod --server broker.example:9092 --user ada --password-file ada.password
 
@@ -61,7 +61,7 @@ def add(
 
 @app.command()
 def use(name: Name) -> None:
-    """Choose the broker that commands talk to from now on.
+    """Switch to a saved broker.
 
     penstock context use prod
     """
@@ -74,7 +74,7 @@ def use(name: Name) -> None:
 
 @app.command("list")
 def list_contexts(output: OutputOption = Output.TABLE) -> None:
-    """List all contexts; the one in use has a star.
+    """List all contexts; the current one has a star.
 
     penstock context list
     """
@@ -92,7 +92,7 @@ def _star(output: Output, current: bool) -> bool | str:
 
 @app.command()
 def remove(name: Name) -> None:
-    """Forget a broker.
+    """Remove a saved broker.
 
     penstock context remove prod
     """
@@ -107,7 +107,7 @@ def remove(name: Name) -> None:
 
 @app.command()
 def show() -> None:
-    """Print the name of the context in use.
+    """Print the name of the current context.
 
     penstock context show
     """

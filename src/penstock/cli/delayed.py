@@ -12,7 +12,7 @@ from penstock.cli.tables import utc
 from penstock.cli.target import Target, with_target
 
 app = typer.Typer(
-    help="Look at records that appear later, and cancel them.\n\n"
+    help="List and cancel delayed records.\n\n"
     "  penstock produce reminders 'call back' --delay 1h\n\n"
     "  penstock delayed list",
     no_args_is_help=True,
@@ -25,7 +25,7 @@ app = typer.Typer(
 def list_delayed(
     target: Target, tenant: Tenant = None, namespace: Namespace = None, output: OutputOption = Output.TABLE
 ) -> None:
-    """List records that wait for their time. Times are UTC.
+    """List records that are not due yet. Times are UTC.
 
     penstock delayed list --output json
     """
@@ -43,7 +43,7 @@ def cancel(
     tenant: Tenant = None,
     namespace: Namespace = None,
 ) -> None:
-    """Let records not appear.
+    """Cancel delayed records.
 
     penstock delayed cancel 7
     """

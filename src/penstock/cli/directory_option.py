@@ -9,4 +9,4 @@ import typer
 ConfigFile = Annotated[
     str | None, typer.Option("--config", metavar="FILE", help="TOML file to read (or PENSTOCK_CONFIG).")
 ]
-DataDir = Annotated[str | None, typer.Option("--data-dir", metavar="DIR", help="Where the log is kept.")]
+DataDir = Annotated[str | None, typer.Option("--data-dir", metavar="DIR", help="The data directory.")]

@@ -14,14 +14,12 @@ from penstock.cli.tables import utc
 from penstock.cli.target import Target, with_target
 
 app = typer.Typer(
-    help="Look at dead letters, replay and purge them.\n\n"
-    "  penstock dlq list orders\n\n"
-    "  penstock dlq replay orders --all",
+    help="List, replay and purge dead letters.\n\n  penstock dlq list orders\n\n  penstock dlq replay orders --all",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic that they were for.")]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The original topic.")]
 
 
 @app.command("list")
@@ -29,13 +27,13 @@ Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic that they
 def list_letters(
     target: Target,
     topic: Annotated[
-        str | None, typer.Argument(metavar="[TOPIC]", help="A topic; else which topics have some.")
+        str | None, typer.Argument(metavar="[TOPIC]", help="Topic; default: list the topics that have dead letters.")
     ] = None,
     tenant: Tenant = None,
     namespace: Namespace = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """List the topics that have dead letters, or those of one topic, the oldest first. Times are UTC.
+    """List topics that have dead letters, or the dead letters of one topic, oldest first. Times are UTC.
 
     penstock dlq list
 
@@ -96,11 +94,11 @@ def replay(
     target: Target,
     topic: Topic,
     letters: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="As `dlq list` shows them.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All that there are.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
     tenant: Tenant = None,
     namespace: Namespace = None,
 ) -> None:
-    """Store dead letters in their topic again, and take them out of here.
+    """Put dead letters back into their topic.
 
     penstock dlq replay orders --all
     """
@@ -115,7 +113,7 @@ def replay(
 @app.command()
 @with_target
 def purge(target: Target, topic: Topic, yes: Yes = False, tenant: Tenant = None, namespace: Namespace = None) -> None:
-    """Delete all dead letters of a topic. Asks once.
+    """Delete all dead letters of a topic. Asks for confirmation.
 
     penstock dlq purge orders --yes
     """

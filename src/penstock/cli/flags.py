@@ -41,12 +41,12 @@ Listen = Annotated[
     typer.Option(
         "--listen",
         metavar="NAME=HOST:PORT",
-        help=f"Where a door is, or NAME=off. Repeatable. Names: {', '.join(DOOR_NAMES)}. Doors with the same address "
+        help=f"Address of a door, or NAME=off. Repeatable. Names: {', '.join(DOOR_NAMES)}. Doors with the same address "
         "share one port.",
     ),
 ]
 AllowInsecure = Annotated[
-    bool, typer.Option("--allow-insecure", help="Open doors beyond this machine although security is off.")
+    bool, typer.Option("--allow-insecure", help="Allow connections from other machines although security is off.")
 ]
 LogLevel = Annotated[
     str | None, typer.Option("--log-level", metavar="LEVEL", help="debug, info (default), warning or error.")

@@ -14,7 +14,7 @@ from penstock.cli.questions import Yes, confirm
 from penstock.cli.target import Target, with_target
 
 app = typer.Typer(
-    help="Look at consumer groups and their lag, and move them. A group in two topics is there twice.\n\n"
+    help="Show consumer groups and their lag, and reset their offsets. Groups are listed once per topic.\n\n"
     "  penstock group lag\n\n"
     "  penstock group reset billing orders --to @-1h",
     no_args_is_help=True,
@@ -43,7 +43,9 @@ def list_groups(
 @with_target
 def lag(
     target: Target,
-    minimum: Annotated[int, typer.Option("--min", metavar="N", min=0, help="Only partitions with so much lag.")] = 1,
+    minimum: Annotated[
+        int, typer.Option("--min", metavar="N", min=0, help="Only partitions with at least this lag.")
+    ] = 1,
     tenant: Tenant = None,
     namespace: Namespace = None,
     output: OutputOption = Output.TABLE,
@@ -69,7 +71,7 @@ def lag(
 def describe(
     target: Target,
     group: Group,
-    topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="One topic; else all of the group.")] = None,
+    topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="Only this topic.")] = None,
     tenant: Tenant = None,
     namespace: Namespace = None,
     output: OutputOption = Output.TABLE,
@@ -105,15 +107,15 @@ def reset(
     target: Target,
     group: Group,
     topic: Topic,
-    to: Annotated[str, typer.Option("--to", metavar="PLACE", help=f"Where to go on: {moment.HELP}.")],
+    to: Annotated[str, typer.Option("--to", metavar="PLACE", help=f"New position: {moment.HELP}.")],
     partition: Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Only this partition.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
     yes: Yes = False,
     tenant: Tenant = None,
     namespace: Namespace = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Move a group to other offsets. Shows old and new offsets first, and asks.
+    """Reset a group's offsets. Shows old and new offsets and asks for confirmation.
 
     penstock group reset billing orders --to earliest --dry-run
 
@@ -138,7 +140,7 @@ def reset(
 def delete(
     target: Target, group: Group, topic: Topic, yes: Yes = False, tenant: Tenant = None, namespace: Namespace = None
 ) -> None:
-    """Forget the offsets of a group in a topic. Asks once.
+    """Delete a group's offsets in a topic. Asks for confirmation.
 
     penstock group delete billing orders --yes
     """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.admin.keys import KeyCreated, KeyView
 
 app = typer.Typer(
-    help=f"Add, list, replace and revoke API keys. {WAYS}\n\n"
+    help=f"Add, list, rotate and revoke API keys. {WAYS}\n\n"
     "  penstock keys add shop --allow write --topic 'orders.*' --expires 30d\n\n"
     "  penstock keys list --output jsonl",
     no_args_is_help=True,
@@ -34,10 +34,10 @@ COLUMNS: Final = ("id", "name", "tenant", "permissions", "topics", "created", "e
 @with_administered(must_exist=False)
 def add(
     broker: Administered,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Who will use it; for your own eyes.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name to remember it by.")],
     allow: Annotated[
         str,
-        typer.Option("--allow", metavar="LIST", help=f"What it may do, separated by commas: {', '.join(Permission)}."),
+        typer.Option("--allow", metavar="LIST", help=f"Permissions, comma-separated: {', '.join(Permission)}."),
     ] = "",
     roles: Annotated[
         list[str] | None,
@@ -46,18 +46,16 @@ def add(
     tenant: Annotated[str | None, typer.Option("--tenant", help="The only tenant that it may act in.")] = None,
     topic: Annotated[
         list[str] | None,
-        typer.Option(
-            "--topic", metavar="PATTERN", help="Topics or caches, such as 'a.*'. Repeatable; all if not given."
-        ),
+        typer.Option("--topic", metavar="PATTERN", help="Topics or caches, such as 'a.*'. Repeatable; default: all."),
     ] = None,
     expires: Annotated[
-        str | None, typer.Option("--expires", metavar="TIME", help="After how long it ends, such as 30d or 12h.")
+        str | None, typer.Option("--expires", metavar="TIME", help="Lifetime, such as 30d or 12h.")
     ] = None,
     key_stdin: Annotated[
-        bool, typer.Option("--key-stdin", help="Read the key from standard input instead of making one.")
+        bool, typer.Option("--key-stdin", help="Read the key from standard input instead of generating one.")
     ] = False,
 ) -> None:
-    """Add a key and print it. It is shown this once: the broker keeps only a hash of it.
+    """Create a key and print it. It is shown only once: the broker stores a hash.
 
     penstock keys add shop --allow read,write --topic 'orders.*' --expires 30d > shop.key
     """
@@ -80,7 +78,7 @@ def add(
 @app.command("list")
 @with_administered()
 def list_keys(broker: Administered, output: OutputOption = Output.TABLE) -> None:
-    """List all keys: what each may do, and whether it still counts. Times are UTC.
+    """List all keys with their permissions and whether they are valid. Times are UTC.
 
     penstock keys list --output jsonl
     """
@@ -96,7 +94,7 @@ def rotate(
     broker: Administered,
     number: Annotated[int, typer.Argument(metavar="ID", min=1, help="The number that `penstock keys list` shows.")],
 ) -> None:
-    """Replace a key by a new one that may do the same, and print that. The old one ends at once.
+    """Replace a key with a new one with the same permissions, and print it. The old key stops working immediately.
 
     penstock keys rotate 1
     """
@@ -111,7 +109,7 @@ def revoke(
     broker: Administered,
     number: Annotated[int, typer.Argument(metavar="ID", min=1, help="The number that `penstock keys list` shows.")],
 ) -> None:
-    """End a key at once, also for connections that are open.
+    """Revoke a key. Takes effect on open connections immediately.
 
     penstock keys revoke 1
     """

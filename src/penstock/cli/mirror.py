@@ -28,30 +28,35 @@ def mirror(
             "--topic",
             "-t",
             metavar="TOPIC",
-            help="A topic or a pattern such as 'orders.*'; TOPIC=NAME gives it another name. Repeatable; else all.",
+            help="A topic or a pattern such as 'orders.*'; TOPIC=NAME renames it. Repeatable; default: all topics.",
         ),
     ] = None,
     beginning: Annotated[
-        str, typer.Option("--from", metavar="PLACE", help=f"Where a new mirror begins: {moment.HELP}.")
+        str, typer.Option("--from", metavar="PLACE", help=f"Where a new mirror starts: {moment.HELP}.")
     ] = "earliest",
-    follow: Annotated[bool, typer.Option("--follow", help="Go on with what comes, until Ctrl-C.")] = False,
-    prefix: Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Put before every topic's name.")] = "",
+    follow: Annotated[bool, typer.Option("--follow", help="Keep copying new records, until Ctrl-C.")] = False,
+    prefix: Annotated[
+        str, typer.Option("--prefix", metavar="TEXT", help="Prefix for topic names at the destination.")
+    ] = "",
     rate: Annotated[
-        float | None, typer.Option("--rate", metavar="N", min=0.1, help="At most so many records a second.")
+        float | None, typer.Option("--rate", metavar="N", min=0.1, help="Limit in records per second.")
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option("--name", help="The source's name in progress, if its address may change; else its URL."),
+        typer.Option(
+            "--name", help="Name of the source for tracking progress, if its address may change; default: its URL."
+        ),
     ] = None,
     source_secret: Annotated[
         str | None,
         typer.Option("--source-secret-file", metavar="FILE", help="Password of the URL's user, or a key or token."),
     ] = None,
     destination_secret: Annotated[
-        str | None, typer.Option("--destination-secret-file", metavar="FILE", help="The same for the destination.")
+        str | None, typer.Option("--destination-secret-file", metavar="FILE", help="The same, for the destination.")
     ] = None,
     state: Annotated[
-        str | None, typer.Option("--state", metavar="FILE", help="Progress, where the destination cannot keep it.")
+        str | None,
+        typer.Option("--state", metavar="FILE", help="Progress file, for destinations that cannot store it."),
     ] = None,
     origin: Annotated[
         bool,

@@ -24,7 +24,7 @@ class Output(enum.StrEnum):
 
 OutputOption = Annotated[
     Output,
-    typer.Option("--output", "-o", help="table (tab-separated in a pipe), json, or jsonl: one object a line."),
+    typer.Option("--output", "-o", help="table (tab-separated in a pipe), json, or jsonl (one object per line)."),
 ]
 
 

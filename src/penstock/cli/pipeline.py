@@ -57,7 +57,7 @@ Master = Annotated[
     typer.Option(
         "--master",
         metavar="URL",
-        help="Where Spark runs: local[2], spark://HOST:7077, sc://HOST:15002 or any other that Spark knows.",
+        help="Spark master: local[2], spark://HOST:7077, sc://HOST:15002 or any other that Spark supports.",
     ),
 ]
 
@@ -79,7 +79,7 @@ def init(
         "127.0.0.1:8815"
     ),
 ) -> None:
-    """Write a new project folder, with an example to change.
+    """Create a project folder with an example to start from.
 
     penstock pipeline init shop
     """
@@ -104,11 +104,13 @@ def run(
     broker: Broker = None,
     full_refresh: Annotated[
         list[str] | None,
-        typer.Option("--full-refresh", metavar="TABLE", help="Compute only this, from the beginning. Repeatable."),
+        typer.Option(
+            "--full-refresh", metavar="TABLE", help="Recompute only this table from the beginning. Repeatable."
+        ),
     ] = None,
-    full_refresh_all: Annotated[bool, typer.Option("--full-refresh-all", help="Compute everything again.")] = False,
+    full_refresh_all: Annotated[bool, typer.Option("--full-refresh-all", help="Recompute everything.")] = False,
     refresh: Annotated[
-        list[str] | None, typer.Option("--refresh", metavar="TABLE", help="Bring only this up to date. Repeatable.")
+        list[str] | None, typer.Option("--refresh", metavar="TABLE", help="Update only this table. Repeatable.")
     ] = None,
 ) -> None:
     """Run a pipeline: a declarative one until all that is new is taken, a continuous one until Ctrl-C or SIGTERM.
@@ -138,8 +140,8 @@ def dry_run(directory: Directory = ".", master: Master = None, broker: Broker = 
 
 @app.command()
 def status(directory: Directory = ".", broker: Broker = None, output: OutputOption = Output.TABLE) -> None:
-    """Show how far a pipeline is: rows, lag of each partition, last batch, what failed. Also while another process
-    runs it.
+    """Show a pipeline's progress: rows, lag of each partition, last batch, failures. Also while another process runs
+    it.
 
     penstock pipeline status shop
     """
@@ -165,9 +167,9 @@ def status(directory: Directory = ".", broker: Broker = None, output: OutputOpti
 def logs(
     directory: Directory = ".",
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="The last lines to show.")] = 50,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Show what comes, until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing new lines, until Ctrl-C.")] = False,
 ) -> None:
-    """Show the log of a pipeline: Spark's own, and whole texts of what failed.
+    """Show a pipeline's log: Spark's own, and full error messages.
 
     penstock pipeline logs shop
     """
@@ -190,9 +192,9 @@ def logs(
 @app.command()
 def stop(
     directory: Directory = ".",
-    seconds: Annotated[float, typer.Option("--seconds", min=0, help="How long to wait for the end.")] = 120.0,
+    seconds: Annotated[float, typer.Option("--seconds", min=0, help="How long to wait for it to stop.")] = 120.0,
 ) -> None:
-    """Stop a pipeline that another process runs, and wait for its end. What `penstock up` runs it starts again.
+    """Stop a pipeline that another process runs, and wait for it. `penstock up` restarts its own.
 
     penstock pipeline stop shop
     """
@@ -215,11 +217,11 @@ def reset(
         list[str] | None, typer.Option("--flow", metavar="NAME", help="Only this flow. Repeatable.")
     ] = None,
     keep_tables: Annotated[
-        bool, typer.Option("--keep-tables", help="Leave the tables; what is read again is added to them again.")
+        bool, typer.Option("--keep-tables", help="Keep the tables; records that are read again are appended again.")
     ] = False,
     yes: Yes = False,
 ) -> None:
-    """Begin a continuous pipeline anew: remove its checkpoints and the tables that its flows wrote. Topics stay.
+    """Start a continuous pipeline over: delete its checkpoints and the tables that its flows wrote. Topics stay.
 
     penstock pipeline reset shop --yes
     """

@@ -35,15 +35,17 @@ class Format(enum.StrEnum):
 def produce(
     target: Target,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=completion.topics)],
-    values: Annotated[list[str] | None, typer.Argument(metavar="[VALUE]...", help="Records; else stdin.")] = None,
+    values: Annotated[
+        list[str] | None, typer.Argument(metavar="[VALUE]...", help="Records; default: standard input.")
+    ] = None,
     key: Annotated[
-        str | None, typer.Option("--key", "-k", help="The key of all records; it decides the partition.")
+        str | None, typer.Option("--key", "-k", help="Key of all records; determines the partition.")
     ] = None,
     header: Annotated[
-        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of all. Repeatable.")
+        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="Header to add. Repeatable.")
     ] = None,
     partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, help="Else the key's, or in turn.")
+        int | None, typer.Option("--partition", "-p", min=0, help="Partition; by key or round robin if not given.")
     ] = None,
     file: Annotated[
         str | None, typer.Option("--file", "-f", metavar="FILE", help="Read this instead of stdin.")
@@ -51,7 +53,7 @@ def produce(
     form: Annotated[
         Format,
         typer.Option(
-            "--format", help="lines; jsonl, as `consume --output jsonl` prints; raw: all of it is one record."
+            "--format", help="lines; jsonl, as printed by `consume --output jsonl`; raw: the whole input is one record."
         ),
     ] = Format.LINES,
     delay: Annotated[

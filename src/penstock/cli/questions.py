@@ -10,7 +10,7 @@ import typer
 
 from penstock.cli.failure import fail
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def confirm(question: str, yes: bool) -> None:

@@ -14,7 +14,7 @@ from penstock.cli.tables import printable, utc
 from penstock.cli.target import Target, with_target
 
 app = typer.Typer(
-    help="Look at work queues, take messages, delete queues.\n\n"
+    help="List work queues, take messages from them, and delete queues.\n\n"
     "  penstock queue take jobs mailers --limit 10\n\n"
     "  penstock queue list",
     no_args_is_help=True,
@@ -29,7 +29,7 @@ Number = Annotated[int, typer.Argument(metavar="ID", help="As `queue list` shows
 def list_queues(
     target: Target, tenant: Tenant = None, namespace: Namespace = None, output: OutputOption = Output.TABLE
 ) -> None:
-    """List queues: what was never delivered (lag), and what was and is not acknowledged (in flight). Times are UTC.
+    """List queues with messages not yet delivered (lag) and delivered but not acknowledged (in flight). Times are UTC.
 
     penstock queue list --output json
     """
@@ -42,7 +42,7 @@ def list_queues(
 @app.command()
 @with_target
 def describe(target: Target, queue: Number, output: OutputOption = Output.TABLE) -> None:
-    """Show one queue, with the first offset of each partition that was never delivered.
+    """Show one queue, with the first undelivered offset of each partition.
 
     penstock queue describe 7
     """
@@ -60,13 +60,15 @@ def describe(target: Target, queue: Number, output: OutputOption = Output.TABLE)
 def take(
     target: Target,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")],
-    name: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name; it is made if there is none.")],
-    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="At most so many.")] = 1,
-    wait: Annotated[float, typer.Option("--wait", metavar="SECONDS", min=0, help="Wait so long for each.")] = 0.0,
-    keep: Annotated[bool, typer.Option("--keep", help="Give them back: only look at them.")] = False,
+    name: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name; created if it does not exist.")],
+    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="Maximum number.")] = 1,
+    wait: Annotated[
+        float, typer.Option("--wait", metavar="SECONDS", min=0, help="How long to wait for each message.")
+    ] = 0.0,
+    keep: Annotated[bool, typer.Option("--keep", help="Return them to the queue instead of acknowledging.")] = False,
     raw: Annotated[bool, typer.Option("--raw", help="Do not escape control characters.")] = False,
 ) -> None:
-    """Take messages of a queue, print and acknowledge them. A queue holds what is stored since it was first opened.
+    """Take messages from a queue, print them and acknowledge them. A queue holds records written since it was created.
 
     penstock queue take jobs mailers --wait 5
     """
@@ -90,7 +92,7 @@ def take(
 @app.command()
 @with_target
 def delete(target: Target, queue: Number, yes: Yes = False) -> None:
-    """Delete a queue, and what it knows of deliveries; records stay in their topic. Asks once.
+    """Delete a queue and its delivery state; records stay in their topic. Asks for confirmation.
 
     penstock queue delete 7 --yes
     """

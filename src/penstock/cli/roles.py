@@ -48,12 +48,12 @@ def set_role(
     name: Name,
     allow: Annotated[
         str,
-        typer.Option("--allow", metavar="LIST", help="What it gives, separated by commas: read, write, phi, admin."),
+        typer.Option("--allow", metavar="LIST", help="Permissions, comma-separated: read, write, phi, admin."),
     ],
     description: Annotated[str, typer.Option("--description", help="What it is for.")] = "",
     tenant: Tenant = None,
 ) -> None:
-    """Make a role, or give one other permissions. Acts at once on those who have it.
+    """Create a role or replace its permissions. Takes effect immediately.
 
     penstock roles set billing --allow read,write --description 'reads orders, writes invoices'
     """
@@ -67,7 +67,7 @@ def set_role(
 @app.command()
 @with_administered()
 def remove(broker: Administered, name: Name, tenant: Tenant = None) -> None:
-    """Remove a role that no user has any more, also from all access lists.
+    """Remove an unused role, also from all ACLs.
 
     penstock roles remove billing
     """

@@ -16,7 +16,7 @@ from penstock.cli.output import Output, OutputOption, show_rows
 from penstock.cli.tables import utc
 
 app = typer.Typer(
-    help=f"Register, show, check with and delete schemas. {WAYS}\n\n"
+    help=f"Register, show, validate against and delete schemas. {WAYS}\n\n"
     "  penstock schema register order order.json --kind json\n\n"
     "  penstock schema list",
     no_args_is_help=True,
@@ -28,7 +28,7 @@ MAX_FILE: Final = 1 << 20
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The schema's name.")]
 File = Annotated[str, typer.Argument(metavar="FILE", help="A file, or - for standard input.")]
-Version = Annotated[int | None, typer.Option("--version", min=1, help="A version instead of the latest.")]
+Version = Annotated[int | None, typer.Option("--version", min=1, help="Version; default: the latest.")]
 
 
 @app.command()
@@ -41,7 +41,7 @@ def register(
     tenant: Tenant = None,
     namespace: Namespace = None,
 ) -> None:
-    """Register a definition as the next version, if it fits the latest one.
+    """Register a definition as the next version, if it is compatible with the latest.
 
     penstock schema register order order.json --kind json
     """
@@ -77,7 +77,7 @@ def show(
     tenant: Tenant = None,
     namespace: Namespace = None,
 ) -> None:
-    """Print a definition as it was registered. What it is goes to standard error.
+    """Print a definition as it was registered. Its kind and version go to standard error.
 
     penstock schema show order --version 1
     """
@@ -99,7 +99,7 @@ def validate(
     tenant: Tenant = None,
     namespace: Namespace = None,
 ) -> None:
-    """Check the bytes of a file against a schema. Exits with 1 and says why, if they do not fit.
+    """Validate a file against a schema. Exits with 1 and the reason if it does not match.
 
     penstock schema validate order document.json
 
@@ -141,7 +141,7 @@ def mode(
 def delete(
     broker: Administered,
     name: Name,
-    version: Annotated[int | None, typer.Option("--version", min=1, help="One version instead of all.")] = None,
+    version: Annotated[int | None, typer.Option("--version", min=1, help="Version; default: all.")] = None,
     tenant: Tenant = None,
     namespace: Namespace = None,
 ) -> None:

@@ -33,7 +33,7 @@ def sql(
     broker: Administered,
     statement: Annotated[
         str | None,
-        typer.Argument(metavar="[STATEMENT]", help="What to carry out; - reads standard input; else a shell."),
+        typer.Argument(metavar="[STATEMENT]", help="The statement; - reads standard input. Without one: a shell."),
     ] = None,
     param: Annotated[
         list[str] | None,
@@ -41,16 +41,15 @@ def sql(
     ] = None,
     at: Annotated[
         str | None,
-        typer.Option("--at", metavar="POSITION", help="On the log as it was at this position, or at a time: @-1h."),
+        typer.Option("--at", metavar="POSITION", help="Query the log as of this position, or time: @-1h."),
     ] = None,
     tenant: Tenant = None,
     namespace: Namespace = None,
     form: Annotated[Literal["table", "json", "csv"], typer.Option("--format", help="How rows are printed.")] = "table",
 ) -> None:
-    """Carry out one statement of SQL and print its rows, or, without one, open a shell. Streams are tables; see
-    docs/sql.md.
+    """Run a SQL statement and print its rows, or open a shell. Every topic is a table; see docs/sql.md.
 
-    By a data directory without a running broker it is read, and nothing can be changed.
+    With the data directory of a stopped broker, SQL is read-only.
 
     penstock sql 'SELECT count(*) FROM orders'
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:  # what reads tables takes a while to load: only when it is ne
     from penstock.log.tables.verify import Outcome
 
 app = typer.Typer(
-    help=f"List, show, verify or repair tables of topics. {WAYS}\n\n"
+    help=f"List, show, verify and repair the Delta tables of topics. {WAYS}\n\n"
     "  penstock table list\n\n"
     "  penstock table verify orders",
     no_args_is_help=True,

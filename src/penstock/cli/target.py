@@ -39,18 +39,18 @@ Server = Annotated[
     typer.Option(
         "--server",
         metavar="HOST:PORT",
-        help=f"The broker: any of its TCP ports. (PENSTOCK_SERVER; see `penstock --help`; else {DEFAULT_SERVER})",
+        help=f"The broker: any of its TCP ports. (PENSTOCK_SERVER; default {DEFAULT_SERVER})",
     ),
 ]
 ContextName = Annotated[
     str | None,
-    typer.Option("--context", metavar="NAME", help="A broker by its name: see `penstock context`. (PENSTOCK_CONTEXT)"),
+    typer.Option("--context", metavar="NAME", help="A saved broker: see `penstock context`. (PENSTOCK_CONTEXT)"),
 ]
 User = Annotated[str | None, typer.Option("--user", metavar="NAME", help="Log in as this user. (PENSTOCK_USER)")]
 PasswordFile = Annotated[
     str | None,
     typer.Option(
-        "--password-file", metavar="FILE", help="The user's password; asked for at a terminal. (PENSTOCK_PASSWORD_FILE)"
+        "--password-file", metavar="FILE", help="The user's password; prompts on a terminal. (PENSTOCK_PASSWORD_FILE)"
     ),
 ]
 KeyFile = Annotated[
@@ -59,11 +59,11 @@ KeyFile = Annotated[
 TokenFile = Annotated[
     str | None, typer.Option("--token-file", metavar="FILE", help="Log in with this token. (PENSTOCK_TOKEN_FILE)")
 ]
-Tls = Annotated[bool, typer.Option("--tls", help="Talk TLS, and trust this system's certificates. (PENSTOCK_TLS=1)")]
+Tls = Annotated[bool, typer.Option("--tls", help="Use TLS with the system's CA certificates. (PENSTOCK_TLS=1)")]
 TlsCa = Annotated[
     str | None,
     typer.Option(
-        "--tls-ca", metavar="FILE", help="Talk TLS, and trust the certificates in this PEM file. (PENSTOCK_TLS_CA)"
+        "--tls-ca", metavar="FILE", help="Use TLS with the CA certificates in this PEM file. (PENSTOCK_TLS_CA)"
     ),
 ]
 

@@ -31,7 +31,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The tenant's name; fo
 @app.command("list")
 @with_administered()
 def list_tenants(broker: Administered, output: OutputOption = Output.TABLE) -> None:
-    """List all tenants: those that were registered, and those that have topics.
+    """List all tenants: registered ones, and those that have topics.
 
     penstock tenant list
     """
@@ -57,9 +57,9 @@ def show(broker: Administered, name: Name, output: OutputOption = Output.TABLE) 
 def create(
     broker: Administered,
     name: Name,
-    label: Annotated[str | None, typer.Option("--label", metavar="TEXT", help="What people call it.")] = None,
+    label: Annotated[str | None, typer.Option("--label", metavar="TEXT", help="Display name.")] = None,
 ) -> None:
-    """Register a tenant. Without this one is there as soon as it has a topic.
+    """Register a tenant. (A tenant also exists as soon as it has a topic.)
 
     penstock tenant create acme --label 'Acme Ltd.'
     """
@@ -76,7 +76,7 @@ def delete(
     name: Name,
     yes: Yes = False,
 ) -> None:
-    """Delete a tenant with all that belongs to it: topics, audit log, groups, schemas, users, roles, lists and keys.
+    """Delete a tenant and everything in it: topics, audit log, groups, schemas, users, roles, lists and keys.
 
     penstock tenant delete acme --yes
     """

@@ -26,7 +26,7 @@ from penstock.config.settings import ConfigError, SecuritySection
 LAST: Final = 253_402_300_799_999_999  # µs since 1970: the end of the year 9999
 
 app = typer.Typer(
-    help="Issue and inspect JSON Web Tokens, and make keys for them.\n\n  penstock token key new.key new.pem",
+    help="Issue and inspect JSON Web Tokens, and generate keys for them.\n\n  penstock token key new.key new.pem",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -34,10 +34,10 @@ app = typer.Typer(
 
 @app.command()
 def issue(
-    subject: Annotated[str, typer.Argument(metavar="SUBJECT", help="Whom it speaks of (the claim sub).")],
+    subject: Annotated[str, typer.Argument(metavar="SUBJECT", help="The subject (claim `sub`).")],
     key: Annotated[
         str,
-        typer.Option("--key", metavar="FILE", help="What to sign with: a secret, or a private Ed25519 key as PEM."),
+        typer.Option("--key", metavar="FILE", help="The signing key: a secret, or a private Ed25519 key as PEM."),
     ],
     roles: Annotated[
         list[str] | None,
@@ -57,8 +57,8 @@ def issue(
     lifetime: Annotated[str, typer.Option("--lifetime", metavar="TIME", help="Such as 15m, 1h or 30d.")] = "1h",
     config: flags.ConfigFile = None,
 ) -> None:
-    """Sign a token and print it: one with roles, or one with permissions, which takes an Ed25519 key. Issuer and
-    audience are those that the configuration wants.
+    """Sign a token and print it: with roles, or with permissions, which requires an Ed25519 key. Issuer and audience
+    come from the configuration.
 
     penstock token issue ada --key issuer.key --tenant acme --perm stream.subscribe:stream:acme/default/orders
 
@@ -114,10 +114,10 @@ def _with_permissions(tenant: str, permissions: Sequence[str]) -> dict[str, obje
 
 @app.command()
 def key(
-    private: Annotated[str, typer.Argument(metavar="PRIVATE", help="Where to put the key that signs.")],
-    public: Annotated[str, typer.Argument(metavar="PUBLIC", help="Where to put the one for the broker.")],
+    private: Annotated[str, typer.Argument(metavar="PRIVATE", help="File for the signing key.")],
+    public: Annotated[str, typer.Argument(metavar="PUBLIC", help="File for the broker's key.")],
 ) -> None:
-    """Make a pair of Ed25519 keys, as PEM: one to sign tokens with, and one for the broker's security.token_keys.
+    """Generate an Ed25519 key pair as PEM: one to sign tokens, one for the broker's security.token_keys.
 
     penstock token key new.key new.pem
     """

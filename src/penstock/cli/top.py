@@ -51,9 +51,9 @@ class Rate(NamedTuple):
 @with_administered()
 def top(
     broker: Administered,
-    once: Annotated[bool, typer.Option("--once", help="Look twice, print the rates in between, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print the rates of one interval and exit.")] = False,
     interval: Annotated[
-        float, typer.Option("--interval", metavar="SECONDS", min=0.1, max=3600, help="Between two looks.")
+        float, typer.Option("--interval", metavar="SECONDS", min=0.1, max=3600, help="Refresh interval.")
     ] = 1.0,
     output: OutputOption = Output.TABLE,
 ) -> None:

@@ -30,9 +30,9 @@ Retention = Annotated[
 ]
 RetentionBytes = Annotated[
     str | None,
-    typer.Option("--retention-bytes", metavar="SIZE", help="How much a partition keeps, such as 10GiB."),
+    typer.Option("--retention-bytes", metavar="SIZE", help="How many bytes a partition keeps, such as 10GiB."),
 ]
-Schema = Annotated[str | None, typer.Option("--schema", metavar="NAME", help="What every record must fit.")]
+Schema = Annotated[str | None, typer.Option("--schema", metavar="NAME", help="Schema that every record must match.")]
 
 
 @app.command()
@@ -65,7 +65,7 @@ def create(
 @with_target
 def list_topics(
     target: Target,
-    prefix: Annotated[str, typer.Argument(metavar="[PREFIX]", help="Only topics whose name begins like this.")] = "",
+    prefix: Annotated[str, typer.Argument(metavar="[PREFIX]", help="Only topics with this prefix.")] = "",
     tenant: Tenant = None,
     namespace: Namespace = None,
     output: OutputOption = Output.TABLE,
@@ -122,7 +122,7 @@ def delete(
     tenant: Tenant = None,
     namespace: Namespace = None,
 ) -> None:
-    """Delete topics with all their records. Asks once.
+    """Delete topics with all their records. Asks for confirmation.
 
     penstock topic delete orders
 
@@ -146,26 +146,26 @@ def change(
     broker: Administered,
     topic: Topic,
     schema: Schema = None,
-    no_schema: Annotated[bool, typer.Option("--no-schema", help="Take any record.")] = False,
+    no_schema: Annotated[bool, typer.Option("--no-schema", help="Accept any record.")] = False,
     rejected: Annotated[
         Literal["error", "dead-letter"] | None,
-        typer.Option("--rejected", help="What becomes of a record that does not fit."),
+        typer.Option("--rejected", help="What to do with records that do not match."),
     ] = None,
     retention: Retention = None,
     retention_bytes: RetentionBytes = None,
     expiry: Annotated[
-        str | None, typer.Option("--expiry", metavar="TIME", help="How long a record is delivered, such as 1h.")
+        str | None, typer.Option("--expiry", metavar="TIME", help="Default time until a record expires, such as 1h.")
     ] = None,
     fetch_wait: Annotated[
-        str | None, typer.Option("--fetch-wait", metavar="TIME", help="How long a fetch that finds nothing waits.")
+        str | None, typer.Option("--fetch-wait", metavar="TIME", help="How long an empty fetch waits for records.")
     ] = None,
     table: Annotated[
         Literal["on", "off", "default"] | None,
-        typer.Option("--table", help="Whether the topic's past becomes a table; what is one already stays there."),
+        typer.Option("--table", help="Move old segments to a Delta table; what was moved already stays there."),
     ] = None,
     data_class: Annotated[
         str | None,
-        typer.Option("--data-class", help="What the records are; PHI takes a permission to read and to write."),
+        typer.Option("--data-class", help="Data classification; PHI requires an extra permission to read and write."),
     ] = None,
     tenant: Tenant = None,
     namespace: Namespace = None,

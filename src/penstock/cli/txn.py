@@ -13,7 +13,7 @@ from penstock.cli.tables import utc
 from penstock.cli.target import Target, with_target
 
 app = typer.Typer(
-    help="Look at open transactions, and abort them; for administrators.\n\n  penstock txn list",
+    help="List and abort open transactions; for administrators.\n\n  penstock txn list",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -44,7 +44,7 @@ def abort(
     tenant: Tenant = None,
     namespace: Namespace = None,
 ) -> None:
-    """Roll a transaction back, whosever it is: none of its records appear. Asks once.
+    """Roll back anyone's transaction; none of its records become visible. Asks for confirmation.
 
     penstock txn abort 5f2a --yes
     """

@@ -36,7 +36,7 @@ Roles = Annotated[
     typer.Option("--role", metavar="ROLE", help="A role, such as admin, producer or consumer. Repeatable."),
 ]
 Stdin = Annotated[bool, typer.Option("--password-stdin", help="Read the password from standard input.")]
-Generate = Annotated[bool, typer.Option("--generate", help="Make a password and print it, instead of asking for one.")]
+Generate = Annotated[bool, typer.Option("--generate", help="Generate a password and print it.")]
 
 
 @app.command()
@@ -49,7 +49,7 @@ def add(
     generate: Generate = False,
     tenant: Tenant = None,
 ) -> None:
-    """Add a user. A terminal is asked for the password; elsewhere one is made and printed, this once.
+    """Add a user. Prompts for a password on a terminal; otherwise generates one and prints it once.
 
     penstock users add eve --role producer --generate
 
@@ -92,13 +92,13 @@ def change(
     broker: Administered,
     name: Name,
     role: Roles = None,
-    no_roles: Annotated[bool, typer.Option("--no-roles", help="Take all roles away.")] = False,
+    no_roles: Annotated[bool, typer.Option("--no-roles", help="Remove all roles.")] = False,
     enable: Annotated[
         bool | None, typer.Option("--enable/--disable", help="Whether the user may log in and do anything.")
     ] = None,
     tenant: Tenant = None,
 ) -> None:
-    """Give a user other roles instead of the present ones, disable or enable it. Acts on open connections at once.
+    """Replace a user's roles, or disable or enable the user. Takes effect on open connections immediately.
 
     penstock users set bob --role consumer --role producer
 
@@ -124,7 +124,7 @@ def password(
     generate: Generate = False,
     tenant: Tenant = None,
 ) -> None:
-    """Give a user another password. Connections that are open stay open.
+    """Change a user's password. Open connections stay open.
 
     penstock users password bob --generate
     """
@@ -140,7 +140,7 @@ def password(
 @app.command()
 @with_administered()
 def remove(broker: Administered, name: Name, tenant: Tenant = None) -> None:
-    """Remove a user, also from all access lists, at once, also for connections that are open.
+    """Remove a user, also from all ACLs. Takes effect on open connections immediately.
 
     penstock users remove bob
     """
