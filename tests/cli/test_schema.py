@@ -133,7 +133,7 @@ def test_a_topics_settings_are_changed_one_by_one_and_act_on_records(tmp_path: P
             assert settings(data, "--rejected", "dead-letter").stdout == "schema\torder\nrejected\tdead-letter\n"
             client.produce("orders", 0, [b"{}"])
             assert client.describe_topic("orders").partitions[0].high_watermark == 1
-            assert "table\tFalse\n" in settings(data, "--table", "off").stdout
+            assert "table\toff\n" in settings(data, "--table", "off").stdout
             assert "table" not in settings(data, "--table", "default").stdout
             quantities = (
                 "--retention",
