@@ -41,7 +41,7 @@ echo "  elsewhere:       make PYTHON=/path/to/python3.11 up" >&2; \
 exit 1
 endef
 
-.PHONY: help up setup check test lint types pytest unit bench bench-peers bursts bench-spark crash fuzz fuzz-rounds canaries matrix test-kafka test-delta reference pictures screenshots docs soak compiled test-compiled wheel lock clean
+.PHONY: help up setup check test lint types pytest unit bench bench-peers bursts bench-spark crash fuzz fuzz-rounds canaries matrix test-kafka test-delta reference pictures screenshots console-load console-cost docs soak compiled test-compiled wheel lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -163,6 +163,13 @@ build/docs-venv/.ready: requirements/docs.txt | $(BIN)/uv build
 
 screenshots: $(VENV)/.ready-to-test ## pictures of the console for docs/console.md, from a broker with demo data (takes chromium)
 	$(BIN)/python -m tests.console.screenshots
+	$(BIN)/python -m tests.console.walk
+
+console-load: $(VENV)/.ready-to-test ## the console while 1,000 records a second are written: a live tail for a minute, every page (takes chromium)
+	CONSOLE_LOAD_SECONDS=60 $(BIN)/pytest tests/console/test_load.py -s
+
+console-cost: $(VENV)/.ready-to-test ## what the console costs the broker, closed and with a page open, in two minutes (takes chromium)
+	$(BIN)/python -m tests.console.cost
 
 soak: $(VENV)/.ready-to-test build/spark-classes.jsa ## all tests, in random order, under hard conditions (rounds: make soak SOAK=5)
 	@sh scripts/soak.sh $(BIN)/pytest $(SOAK)

@@ -147,6 +147,7 @@ ROWS: dict[str, Row] = {
     "job_get": Row("/jobs/1", ADMIN, hidden=True),
     "job_cancel": Row("/jobs/1", ADMIN, hidden=True),
     "pipeline_list": Row("/pipelines", ADMIN, everywhere=True),
+    "pipeline_restart": Row("/pipelines/none/restart", ADMIN, None, 404, everywhere=True),
 }
 
 

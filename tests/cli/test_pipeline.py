@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.launcher import COMMAND, penstock
 
-from penstock.spark.pipelines.location import RUNNER, FlowTrouble, PipelineLocation, RunState
+from penstock.spark.pipelines.location import RUNNER, FlowTrouble, PipelineLocation, RunState, restart_is_due
 
 
 def test_init_says_what_to_do_next(tmp_path: Path) -> None:
@@ -146,6 +146,37 @@ def test_stop_ends_the_runner_and_nobody_else(tmp_path: Path) -> None:
     finally:
         runner.kill()
         runner.communicate()
+
+
+RUNNER_CODE = """
+import os, sys, time
+from penstock.spark.pipelines.location import PipelineLocation, RunState
+with PipelineLocation(sys.argv[1]) as place:
+    place.write(RunState(os.getpid(), "continuous", 1.0, "local[2]"))
+    print("here", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_restart_waits_for_the_next_run(tmp_path: Path) -> None:
+    """A process that looks like the runner, and a driver that starts another as `penstock pipeline run` does."""
+    folder, state = continuous(tmp_path), tmp_path / "shop" / "state"
+    idle = penstock("pipeline", "restart", folder)
+    assert idle.returncode == 3 and "pipeline run" in idle.stderr
+    command = [sys.executable, "-c", RUNNER_CODE, str(state), RUNNER]
+    runners = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True)]
+    try:
+        assert runners[0].stdout is not None and runners[0].stdout.readline() == "here\n"
+        asking = subprocess.Popen([*COMMAND, "pipeline", "restart", folder], stdout=subprocess.PIPE, text=True)
+        assert runners[0].wait(60) == -signal.SIGTERM
+        assert restart_is_due(str(state)) and not restart_is_due(str(state))
+        runners.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        said, _ = asking.communicate(timeout=60)
+        assert f"process {runners[1].pid} goes on where process {runners[0].pid} was" in said
+    finally:
+        for runner in runners:
+            runner.kill()
+            runner.communicate()
 
 
 def test_reset_begins_anew_what_it_is_told(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Playwright, expect, sync_playwright
 from tests.console.demo import Api, fill
 from tests.launcher import BrokerProcess
 
@@ -17,6 +17,13 @@ MISSING = "no chromium: apt-get install chromium"
 PATIENCE = 40_000  # ms for what takes a moment, on a machine that others use too
 
 expect.set_options(timeout=PATIENCE)
+
+
+def launch(playwright: Playwright) -> Browser:
+    """Chromium, in which a page can say how much memory it has."""
+    sandbox = [] if os.getuid() else ["--no-sandbox"]  # which does not work for root
+    flags = ["--enable-precise-memory-info", "--js-flags=--expose-gc", *sandbox]
+    return playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
 
 
 @pytest.fixture(scope="session")
@@ -40,8 +47,7 @@ def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip(MISSING)
     with sync_playwright() as playwright:
-        sandbox = [] if os.getuid() else ["--no-sandbox"]  # which does not work for root
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=sandbox)
+        browser = launch(playwright)
         yield browser
         browser.close()
 

@@ -53,12 +53,7 @@ def fill(api: Api, records: int = 600) -> None:
     api("POST", "/topics", {"name": "orders", "partitions": 2, "settings": settings})
     api("POST", "/topics", {"name": "page_views", "partitions": 2})
     api("POST", "/topics", {"name": "payments", "settings": {"retention_seconds": 86_400}})
-    orders = [shop.order(now - records + index) for index in range(records)]
-    append(
-        api,
-        "orders",
-        [{"key_text": f"customer-{index % 200}", "value_text": value.decode()} for index, value in enumerate(orders)],
-    )
+    append(api, "orders", shop_orders(records))
     views = [shop.page_view(now - records + index) for index in range(records)]
     append(api, "page_views", [{"key_text": key.decode(), "value_text": value.decode()} for key, value in views])
     append(api, "payments", [payment(chance, index) for index in range(records // 2)])
@@ -74,6 +69,13 @@ def fill(api: Api, records: int = 600) -> None:
     api("POST", "/users", {"name": "linus", "password": "another demo word", "roles": ["producer"]})
     api("POST", "/keys", {"name": "warehouse", "permissions": ["read", "commit"]})
     api("PUT", "/acls/payments", {"users": ["grace"], "restrict": True})
+
+
+def shop_orders(count: int, seed: int = 7) -> list[dict[str, Any]]:
+    """Of the last seconds; some do not fit the schema, as in life."""
+    shop, now = Shop(random.Random(seed)), time.time()
+    values = [shop.order(now - count + index).decode() for index in range(count)]
+    return [{"key_text": f"customer-{index % 200}", "value_text": value} for index, value in enumerate(values)]
 
 
 def payment(chance: random.Random, index: int) -> dict[str, Any]:

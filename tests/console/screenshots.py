@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 import tempfile
@@ -11,11 +10,12 @@ from pathlib import Path
 from typing import Literal
 
 from playwright.sync_api import Browser, Page, expect, sync_playwright
-from tests.console.conftest import CHROMIUM, MISSING
+from tests.console.conftest import CHROMIUM, MISSING, launch
 from tests.console.demo import Api, append, fill, payment
+from tests.console.pipeline import running_pipeline
 from tests.launcher import BrokerProcess
 
-from penstock.clients import blipmq
+from penstock.clients import blipmq, flymq
 
 FOLDER = Path(__file__).parents[2] / "docs" / "images" / "console"
 MAX_BYTES = 150_000
@@ -59,16 +59,19 @@ def main() -> None:
         url = f"http://{broker.address('http')}"
         fill(Api(url))
         Api(url)("PUT", "/tenants/acme", {"label": "Acme Rockets"})
-        sandbox = [] if os.getuid() else ["--no-sandbox"]
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=sandbox)
-        with blipmq.Client(*broker.endpoint("blipmq"), key="demo") as worker:
+        browser = launch(playwright)
+        with (
+            blipmq.Client(*broker.endpoint("blipmq"), key="demo") as worker,
+            flymq.Client(*broker.endpoint("flymq")) as buyer,
+            running_pipeline(Path(directory), {"0": 250, "1": 240}),
+        ):
             worker.subscribe("payments")
+            buyer.transaction().__enter__().produce("payments", b'{"amount": 12.5}')
             overview(browser, url)
             page = open_page(browser, url, 1180, "light")
             for name, path in PAGES.items():
                 visit(page, path)
                 save(page, name)
-            steps(page)
             save(small(browser, url), "phone")
         browser.close()
 
@@ -112,20 +115,6 @@ def produce(api: Api, over: threading.Event) -> None:
         view = {"key_text": f"customer-{chance.randrange(99)}", "value_text": '{"page": "/cart"}'}
         append(api, "page_views", [view] * chance.randint(20, 60))
         append(api, "payments", [payment(chance, number := number + 1) for _ in range(chance.randint(2, 9))])
-
-
-def steps(page: Page) -> None:
-    """Which orders failed in the last ten minutes, why, and send them again."""
-    visit(page, "/")
-    page.get_by_role("link", name="Look at them").wait_for()
-    save(page, "step-1")
-    page.get_by_role("link", name="Look at them").click()
-    page.get_by_label("Given up").select_option("10")
-    page.get_by_role("button", name="Open").first.click()
-    save(page, "step-2")
-    page.keyboard.press("Escape")
-    page.get_by_role("button", name="Replay these…").click()
-    save(page, "step-3")
 
 
 def small(browser: Browser, url: str) -> Page:

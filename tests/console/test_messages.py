@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
+from datetime import UTC, datetime
 from urllib.parse import quote
+from zoneinfo import ZoneInfo
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
-from tests.console.demo import Api, append, encoded
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+from tests.console.demo import Api, append
 
 HOSTILE = '<img src=x onerror="window.harm=1"><script>window.harm=1</script>'
 EVIL = "<img src=x onerror=window.harm=1>"
@@ -127,16 +129,57 @@ def test_export_is_exactly_what_the_list_shows(page: Page) -> None:
     assert all(json.loads(json.loads(line)["value_text"])["status"] == "failed" for line in lines)
 
 
-def test_avro_is_decoded_by_the_schema_of_the_topic(page: Page, api: Api) -> None:
-    fields = [{"name": "city", "type": "string"}, {"name": "degrees", "type": "int"}]
-    definition = encoded({"type": "record", "name": "Weather", "fields": fields})
-    api("POST", "/schemas/weather", {"kind": "avro", "definition": definition})
-    api("POST", "/topics", {"name": "weather", "settings": {"schema": "weather"}})
-    append(api, "weather", [{"value": base64.b64encode(b"\x08Oslo\x09").decode()}])
-    page.goto("/#/topics/weather/messages?open=0:0")
-    expect(page.locator(".detail")).to_contain_text("Decoded by version 1 of the topic's schema (avro)")
+FIELDS = [{"name": "city", "type": "string"}, {"name": "degrees", "type": "int"}]
+WEATHER = {
+    "avro": (json.dumps({"type": "record", "name": "Weather", "fields": FIELDS}), b"\x08Oslo\x09"),
+    "protobuf": (
+        'syntax = "proto3"; message Weather { string city = 1; sint32 degrees = 2; }',
+        b"\x0a\x04Oslo\x10\x09",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", WEATHER)
+def test_a_value_is_decoded_by_the_schema_of_the_topic(page: Page, api: Api, kind: str) -> None:
+    definition, value = WEATHER[kind]
+    name = f"weather-{kind}"
+    api("POST", f"/schemas/{name}", {"kind": kind, "definition": base64.b64encode(definition.encode()).decode()})
+    api("POST", "/topics", {"name": name, "settings": {"schema": name}})
+    append(api, name, [{"value": base64.b64encode(value).decode()}])
+    page.goto(f"/#/topics/{name}/messages?open=0:0")
+    expect(page.locator(".detail")).to_contain_text(f"Decoded by version 1 of the topic's schema ({kind})")
     expect(page.locator(".tree")).to_contain_text('"Oslo"')
     expect(page.locator(".tree")).to_contain_text("-5")
+
+
+def test_times_are_to_the_millisecond_in_the_zone_of_the_viewer(browser: Browser, broker: str, api: Api) -> None:
+    api("POST", "/topics", {"name": "clock"})
+    append(api, "clock", [{"value_text": "tick"}])
+    stamp = api("GET", "/topics/clock/records?start=earliest")["records"][0]["timestamp"]
+    context = browser.new_context(base_url=broker, timezone_id="Asia/Kolkata")
+    page = context.new_page()
+    page.goto("/#/topics/clock/messages")
+    there = datetime.fromtimestamp(stamp // 1000 / 1000, ZoneInfo("Asia/Kolkata"))
+    due = there.strftime("%Y-%m-%d %H:%M:%S.") + f"{stamp // 1000 % 1000:03d}"
+    expect(page.locator(".vrow .at").first).to_have_text(due)
+    utc = datetime.fromtimestamp(stamp // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{stamp % 1_000_000:06d}Z"
+    expect(page.locator(".vrow .at").first).to_have_attribute("title", utc)
+    context.close()
+
+
+def test_a_value_is_copied_and_downloaded(page: Page, context: BrowserContext) -> None:
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto("/#/topics/payments/messages?open=0:3")
+    with page.expect_download() as downloading:
+        page.get_by_role("button", name="Download the value").click()
+    assert downloading.value.suggested_filename == "payments-0-3.json"
+    text = downloading.value.path().read_text()
+    page.get_by_role("button", name="Copy the value").click()
+    expect(page.locator(".toast").last).to_contain_text("Value copied")
+    assert page.evaluate("navigator.clipboard.readText()") == text
+    page.get_by_role("button", name="Copy a link to this message").click()
+    expect(page.locator(".toast").last).to_contain_text("Link copied")
+    assert page.evaluate("navigator.clipboard.readText()") == page.url
 
 
 def test_time_travel_and_a_condition_of_sql(page: Page, api: Api) -> None:
@@ -182,6 +225,25 @@ def test_two_windows_follow_one_topic(page: Page, context: BrowserContext, api: 
     append(api, "shared", [{"value_text": "hello"}])
     for each in (page, other):
         expect(each.locator(".vrow")).to_contain_text("hello")
+
+
+def test_a_tail_too_many_is_told_and_nothing_hangs(page: Page, context: BrowserContext, api: Api) -> None:
+    """A browser opens six connections to one broker; four tails leave room for everything else."""
+    api("POST", "/topics", {"name": "crowd"})
+    for _ in range(4):
+        other = context.new_page()
+        other.goto("/#/topics/crowd/messages?live=1")
+        expect(other.locator(".progress")).to_contain_text("live")
+    page.goto("/#/topics/crowd/messages?live=1")
+    expect(page.locator(".progress .problem")).to_contain_text("4 other windows of this browser follow live already")
+    page.goto("/#/topics")
+    expect(page.get_by_role("link", name="crowd", exact=True)).to_be_visible()
+    other.get_by_role("button", name="Stop").click()
+    page.goto("/#/topics/crowd/messages?live=1")
+    append(api, "crowd", [{"value_text": "hello"}])
+    expect(page.locator(".progress")).to_contain_text("live")
+    append(api, "crowd", [{"value_text": "world"}])
+    expect(page.locator(".vrow").first).to_contain_text("world")
 
 
 def test_a_search_is_cancelled_and_gone_on_with(page: Page) -> None:

@@ -14,8 +14,9 @@ from tests.broker.broker_fixture import BrokerFixture
 from penstock.admin.environment import Environment
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.security.access import ANONYMOUS
+from penstock.broker.security.audit_event import AuditPolicy
 from penstock.config.settings import Settings
-from penstock.server.pipelines import pipeline_views
+from penstock.server.pipelines import pipeline_views, restart_pipeline
 from penstock.spark.pipelines.location import PipelineLocation, RunState
 from penstock.spark.pipelines.scaffold import write_project
 
@@ -56,6 +57,26 @@ def test_a_folder_that_cannot_be_read_says_why_and_none_is_none(tmp_path: Path) 
     (tmp_path / "pipeline" / "pipeline.toml").write_text("name =")
     (broken,) = pipeline_views(Settings(), str(tmp_path), lambda _: {})
     assert "pipeline.toml" in broken.unreadable
+
+
+def test_a_restart_is_asked_of_whoever_runs_it_and_audited(tmp_path: Path) -> None:
+    project(tmp_path)
+    fixture = BrokerFixture(audit=AuditPolicy(enabled=True))
+    asked: list[str] = []
+
+    def restart(name: str) -> int | None:
+        asked.append(name)
+        return 4711 if len(asked) == 1 else restart_pipeline(Settings(), str(tmp_path), name)
+
+    peer = api_peer(fixture, environment=Environment(restart_pipeline=restart))
+    assert peer.ask("POST", "/api/v1/pipelines/shop/restart").json == {"name": "shop", "process": 4711}
+    fixture.commit()
+    (event,) = peer.ask("GET", "/api/v1/audit?types=pipeline").json["events"]
+    assert (event["type"], event["resource"], event["result"]) == ("pipeline.restart", "shop", "success")
+    idle = peer.ask("POST", "/api/v1/pipelines/shop/restart")
+    assert (idle.status, idle.json["error"]["code"]) == (409, "pipeline_not_running")
+    none = peer.ask("POST", "/api/v1/pipelines/other/restart")
+    assert (none.status, none.json["error"]["code"]) == (404, "pipeline_not_found")
 
 
 @pytest.mark.process

@@ -135,13 +135,23 @@ class CacheRoutes:
             raise InvalidArgument("give 'value' or 'text'")
         value = (body.text or "").encode() if body.value is None else body.value
         cache = self._name(request)
-        return done(self._caches.put(request.identity, cache, request.names["key"], value, body.ttl_ms))
+        group = self._caches.put(request.identity, cache, request.names["key"], value, body.ttl_ms)
+        self._note(request, "put")
+        return done(group)
 
     def delete(self, request: Request) -> Outcome:
         there, group = self._caches.delete(request.identity, self._name(request), request.names["key"])
         if not there:
             raise HttpError(404, "key_not_cached", "The cache has no such key")
+        self._note(request, "delete")
         return done(group)
+
+    def _note(self, request: Request, action: str) -> None:
+        if request.by_hand:
+            resource = f"{request.names['cache']}/{request.names['key']}"
+            self._broker.audit.note(
+                request.identity, f"cache.{action}", scope=request.scope, resource=resource, action=action
+            )
 
     def compare_and_set(self, request: Request) -> Outcome:
         body: SwapTerms = request.body

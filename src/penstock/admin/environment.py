@@ -76,6 +76,13 @@ class PipelineView(msgspec.Struct):
     unreadable: str = ""  # why its folder could not be read
 
 
+class PipelineRestart(msgspec.Struct):
+    """A pipeline that is being restarted."""
+
+    name: str
+    process: int  # that was asked to end; the next one goes on where it was
+
+
 class ConfigValue(msgspec.Struct):
     """One key of the configuration, as it is in effect."""
 
@@ -96,6 +103,10 @@ def _no_pipelines(ends: Ends) -> Sequence[PipelineView]:  # noqa: ARG001 - the s
     return ()
 
 
+def _no_pipeline(name: str) -> int | None:
+    raise LookupError(name)
+
+
 def _closes_nothing(id: int) -> bool:  # noqa: A002, ARG001 - the shape of `Environment.close_connection`
     return False
 
@@ -111,4 +122,5 @@ class Environment:
     config: Callable[[], Sequence[ConfigValue]] = _nothing
     data_dir: str = ""  # of a broker that runs
     pipelines: Callable[[Ends], Sequence[PipelineView]] = _no_pipelines  # reads files: on a thread
+    restart_pipeline: Callable[[str], int | None] = _no_pipeline  # the same; None: it does not run
     api: object = None  # the API of the broker that this is around, once somebody has asked for it

@@ -1,17 +1,19 @@
 """Pipelines: `/pipelines`: how far the queries of the pipelines are whose project folders this broker knows.
 
 Their state is read from their folders, from what Spark and the process that runs it keep there; nothing of Spark is
-loaded, and nothing is asked of a pipeline. To start, stop or begin one anew: `penstock pipeline`."""
+loaded. One that runs can be restarted: its process ends in good order, and whoever started it (`penstock up`, `penstock
+pipeline run`) starts another. To start, stop or begin one anew: `penstock pipeline`."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from penstock.admin.environment import Environment, PipelineView
+from penstock.admin.environment import Environment, PipelineRestart, PipelineView
 from penstock.admin.paging import Page, PageQuery, cut
 from penstock.broker.broker import Broker
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.runtime.executor import Deferred
+from penstock.doors.http.errors import HttpError
 from penstock.doors.http.replies import Outcome, json_reply
 from penstock.doors.http.router import Request, Route
 
@@ -27,6 +29,12 @@ class PipelineRoutes:
                 *("GET", "/api/v1/pipelines", self.list, "Pipelines of this broker, and how far their queries are."),
                 query=PageQuery,
                 reply=Page[PipelineView],
+            ),
+            Route(
+                *("POST", "/api/v1/pipelines/{pipeline}/restart", self.restart, "Restart a pipeline that runs."),
+                reply=PipelineRestart,
+                status=202,
+                audit="pipeline.restart",
             ),
         )
 
@@ -48,3 +56,24 @@ class PipelineRoutes:
             return cut(self._environment.pipelines(ends), lambda view: view.name, request.query)
 
         return Deferred(look, json_reply)
+
+    def restart(self, request: Request) -> Outcome:
+        self._broker.require_operator(request.identity)
+        name = request.names["pipeline"]
+
+        def ask() -> int:
+            try:
+                process = self._environment.restart_pipeline(name)
+            except LookupError:
+                raise HttpError(404, "pipeline_not_found", f"There is no pipeline {name[:100]}") from None
+            except OSError as error:
+                raise HttpError(409, "pipeline_not_restarted", f"Its process cannot be reached: {error}") from None
+            if process is None:
+                raise HttpError(409, "pipeline_not_running", f"{name} does not run: penstock pipeline run starts it")
+            return process
+
+        def asked(process: int) -> Outcome:
+            self._broker.audit.note(request.identity, "pipeline.restart", resource=name, action="restart")
+            return json_reply(PipelineRestart(name, process), 202)
+
+        return Deferred(ask, asked)

@@ -152,6 +152,7 @@ class RecordRoutes:
             headers if any(headers) else None,
             expires if any(expires) else None,
         )
+        self._note(request, len(records))
         places = zip(produced.partitions, produced.offsets, strict=True)
         reply = Produced(
             [
@@ -178,6 +179,7 @@ class RecordRoutes:
             record.delay_ms * 1000,
             _headers(record.headers),
         )
+        self._note(request, 1)
         now = self._broker.now()
         place = (
             RecordPlace(offset=delayed, dead_letter=True)
@@ -185,6 +187,17 @@ class RecordRoutes:
             else RecordPlace(delayed=delayed.id)
         )
         return _after(group, Produced([place], now))
+
+    def _note(self, request: Request, records: int) -> None:
+        if request.by_hand:
+            self._broker.audit.note(
+                request.identity,
+                "record.produce",
+                scope=request.scope,
+                resource=request.names["topic"],
+                action="produce",
+                records=str(records),
+            )
 
 
 def _after(group: CommitGroup, produced: Produced) -> PendingHttpReply:

@@ -27,9 +27,11 @@ from penstock.spark.pipelines.location import (
     PipelineBusy,
     PipelineLocation,
     RunState,
+    ask_to_restart,
     ask_to_stop,
     is_running,
     read_state,
+    restart_is_due,
     wait_for_end,
 )
 from penstock.spark.pipelines.log_ends import log_ends
@@ -211,6 +213,29 @@ def stop(
 
 
 @app.command()
+def restart(
+    directory: Directory = ".",
+    seconds: Annotated[float, typer.Option("--seconds", min=0, help="How long to wait for the next run.")] = 120.0,
+) -> None:
+    """Stop a pipeline that another process runs, and let that process start it again: with changed code, for instance.
+
+    penstock pipeline restart shop
+    """
+    project = _project(directory, None)
+    pid = ask_to_restart(project.local)
+    if pid is None:
+        if is_running(project.local):
+            fail("the pipeline is only just starting; try again in a moment", 3)
+        fail(f"{project.name} is not running; start it with: penstock pipeline run {directory}", 3)
+    deadline = time.monotonic() + seconds
+    while (state := read_state(project.local)) is None or state.pid == pid:
+        if time.monotonic() > deadline:
+            fail(f"process {pid} has not been followed by another after {seconds:g} s", 1)
+        time.sleep(0.25)
+    typer.echo(f"{project.name}: process {state.pid} goes on where process {pid} was")
+
+
+@app.command()
 def reset(
     directory: Directory = ".",
     flow: Annotated[
@@ -306,6 +331,9 @@ def _drive(project: Project, master: str | None, broker: str | None, refresh: Re
                 looked = now if now - looked >= LOOK_SECONDS else looked
             show([], not refresh.dry, True)
             code = driver.close()
+            if restart_is_due(project.local) and not stopping.is_set():
+                _say("a restart was asked for", sys.stderr)
+                continue
             if not (goes_on and (code < 0 or code == LOST)) or stopping.is_set():
                 break
             seconds = backoff.delay(time.monotonic() - started)

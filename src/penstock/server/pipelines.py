@@ -21,7 +21,7 @@ DIRECTORY = "pipeline"  # in the data directory
 
 def pipeline_views(settings: Settings, data_dir: str, ends: Ends) -> Sequence[PipelineView]:
     """Reads files: not on the event loop."""
-    directory = settings.pipeline.directory or os.path.join(data_dir, DIRECTORY)
+    directory = _directory(settings, data_dir)
     if not os.path.exists(os.path.join(directory, "pipeline.toml")):
         return ()
     from penstock.spark.pipelines.project import ProjectError, load
@@ -31,6 +31,25 @@ def pipeline_views(settings: Settings, data_dir: str, ends: Ends) -> Sequence[Pi
     except ProjectError as error:
         name = os.path.basename(os.path.abspath(directory))
         return (PipelineView(name, "", directory, False, "", None, None, "", [], str(error)),)
+
+
+def restart_pipeline(settings: Settings, data_dir: str, name: str) -> int | None:
+    """Ask the process that runs it for an end, after which it is started again by whoever started it. Its number; None
+    if no process runs it. Raises LookupError if there is no such pipeline, OSError. Not on the event loop."""
+    from penstock.spark.pipelines.location import ask_to_restart
+    from penstock.spark.pipelines.project import ProjectError, load
+
+    try:
+        project = load(_directory(settings, data_dir), os.environ)
+    except ProjectError as error:
+        raise LookupError(name) from error
+    if project.name != name:
+        raise LookupError(name)
+    return ask_to_restart(project.local)
+
+
+def _directory(settings: Settings, data_dir: str) -> str:
+    return settings.pipeline.directory or os.path.join(data_dir, DIRECTORY)
 
 
 def _view(project: Project, ends: Ends) -> PipelineView:

@@ -34,7 +34,7 @@ from penstock.server.exposure import exposed_secrets, refuse_exposed_doors
 from penstock.server.figures import ProcessFigures
 from penstock.server.forwarding import Forwarding, Waiting, close_all
 from penstock.server.maintenance import maintain
-from penstock.server.pipelines import pipeline_views
+from penstock.server.pipelines import pipeline_views, restart_pipeline
 from penstock.server.storage import Standby
 from penstock.server.telemetry import Telemetry
 from penstock.server.watchdog import Watchdog
@@ -90,6 +90,7 @@ class Server:
             lambda: config_values(self.config),
             self.data_dir,
             lambda ends: pipeline_views(self.settings, self.data_dir, ends),
+            lambda name: restart_pipeline(self.settings, self.data_dir, name),
         )
 
     async def start(self) -> None:

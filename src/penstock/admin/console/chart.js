@@ -21,7 +21,7 @@ export class LiveChart {
     this.width = 0;
     this.hover = null;
     this.plot = s("svg", { class: "chart", role: "img", height: HEIGHT });
-    this.legend = h("div.legend");
+    this.legend = h("div.legend", h("span.muted", "waiting for the first readings"));
     this.element = h("figure.chart-card", h("figcaption", h("h3", title), this.legend), this.plot);
     this.plot.addEventListener("pointermove", (event) => this.point(event));
     this.plot.addEventListener("pointerleave", () => ((this.hover = null), this.draw()));

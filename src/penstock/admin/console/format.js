@@ -13,6 +13,7 @@ export function short(value) {
   if (size >= 1e6) return `${trim(value / 1e6)}M`;
   if (size >= 1e4) return `${trim(value / 1e3)}k`;
   if (size >= 100 || Number.isInteger(value)) return String(Math.round(value));
+  if (size < 0.005) return "0";
   return trim(value);
 }
 

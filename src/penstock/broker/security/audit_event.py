@@ -55,6 +55,10 @@ TYPES: Final = (
     "queue.delete",
     "delayed.cancel",
     "connection.close",
+    "pipeline.restart",
+    "record.produce",
+    "cache.put",
+    "cache.delete",
     "backup.create",
     "backup.delete",
     "transaction.abort",
@@ -64,7 +68,9 @@ TYPES: Final = (
     "cluster.leave",
 )
 
-OFTEN: Final = frozenset({"auth.success", "query.insert", "stream.append", "stream.read"})
+OFTEN: Final = frozenset(
+    {"auth.success", "query.insert", "stream.append", "stream.read", "record.produce", "cache.put", "cache.delete"}
+)
 """Clients can cause these as often as they like. Whoever breaks the glass is told of each time."""
 
 DAY: Final = 86_400  # s

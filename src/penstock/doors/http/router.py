@@ -51,6 +51,7 @@ class Request:
     enforced: bool = False  # security is on
     named_tenant: str | None = None  # the tenant that the request names
     login: Login | None = None  # of its connection
+    by_hand: bool = False  # it comes from a page in a browser: what it changes is audited, as programs' data is not
 
     @property
     def scope(self) -> Scope:
@@ -184,6 +185,7 @@ class Router:
                 self._broker.access.enforced if self._enforced is None else self._enforced,
                 tenant[-1] if tenant else None,
                 head.login,
+                "sec-fetch-site" in head.headers,
             )
             limit = min(route.max_body, MAX_STRANGER_BODY) if head.login.stranger else route.max_body
             return Call(limit, partial(self._run, route, head, request))

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import msgspec
 
 from penstock.spark.pipelines.declarative import Refresh
-from penstock.spark.pipelines.location import LOG, RUNNER, is_running
+from penstock.spark.pipelines.location import LOG, RUNNER, is_running, restart_is_due
 from penstock.spark.pipelines.project import Project
 from penstock.spark.pipelines.runner import Event
 
@@ -28,6 +28,7 @@ class Driver:
         os.makedirs(project.local, exist_ok=True)
         self.log = os.path.join(project.local, LOG)
         if not is_running(project.local):
+            restart_is_due(project.local)  # of a run whose driver was killed: this is the restart
             with contextlib.suppress(FileNotFoundError):
                 if os.stat(self.log).st_size > LOG_BYTES:
                     os.replace(self.log, self.log + ".1")

@@ -15,6 +15,7 @@ import msgspec
 LOCK = "LOCK"
 STATE = "run.json"
 LOG = "spark.log"
+RESTART = "restart"  # a file: the run that ends is to be followed by another
 RUNNER = "penstock.spark.pipelines.runner"  # the module that runs a pipeline
 WAIT_FOR_JVM = 60.0  # seconds that an orphaned JVM gets to notice that its driver is gone
 
@@ -109,11 +110,35 @@ def is_running(directory: str) -> bool:
 
 def ask_to_stop(directory: str) -> int | None:
     """Ask the process that runs the pipeline for an end. Its id; None if none runs, or it is only just starting."""
+    pid = _runner(directory)
+    if pid is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+    return pid
+
+
+def ask_to_restart(directory: str) -> int | None:
+    """As `ask_to_stop`, but whoever started the run starts another when it has ended."""
+    if _runner(directory) is None:
+        return None
+    with open(os.path.join(directory, RESTART), "wb"):
+        pass
+    return ask_to_stop(directory)
+
+
+def restart_is_due(directory: str) -> bool:
+    """Whether somebody asked for a restart of the run that has ended. True once."""
+    try:
+        os.unlink(os.path.join(directory, RESTART))
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _runner(directory: str) -> int | None:
     state = read_state(directory)
     if state is None or not is_running(directory) or not _runs(state.pid, RUNNER.encode()):
         return None
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(state.pid, signal.SIGTERM)
     return state.pid
 
 

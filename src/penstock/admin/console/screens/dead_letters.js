@@ -54,10 +54,9 @@ export function deadLettersOf(view) {
     replace(sum, `${count(found.length)} of ${plural(letters.length, "dead letter")}`);
     const columns = [
       { title: "Given up", value: (row) => row.given_up, cell: (row) => h("span.muted.nowrap", time(row.given_up)) },
-      { title: "Why", value: (row) => row.reason, cell: (row) => row.reason },
+      { title: "Why", value: (row) => row.reason, cell: (row) => h("span.why", row.reason, h("span.muted", row.original_offset === null ? " · never accepted" : ` · after ${plural(row.attempts, "attempt")}`)) },
       { title: "Key", mono: true, value: (row) => row.key_text, cell: (row) => h("span.nowrap", (row.key_text ?? row.key ?? "").slice(0, 60)) },
-      { title: "Value", mono: true, cell: (row) => (row.value_text ?? row.value).slice(0, 90) },
-      { title: "Attempts", end: true, value: (row) => row.attempts, cell: (row) => (row.original_offset === null ? badge("never accepted") : count(row.attempts)) },
+      { title: "Value", mono: true, cell: (row) => h("span.clip", (row.value_text ?? row.value).slice(0, 200)) },
       { title: "", end: true, cell: (row) => h("div.actions", button("Open", () => open(row), { kind: "small" }), button("Replay", () => one(row), { kind: "small" })) },
     ];
     const none = letters.length ? empty("Nothing fits", "No dead letter fits these words and this time.") : empty("No dead letters", `Nothing of ${topic} was given up.`);
@@ -101,7 +100,8 @@ export function deadLettersOf(view) {
     const found = fitting();
     if (!found.length) return toast("No dead letter fits", "bad");
     const words = plural(found.length, "dead letter");
-    const texts = { replay: [`The ${words} that the list shows are appended to ${topic} again, in their order. Those that ${topic} refuses stay.`, `Replay ${words}`], purge: [`The ${words} that the list shows are deleted for good. Nobody can replay them any more.`, `Purge ${words}`] }[what];
+    const are = found.length === 1 ? "is" : "are";
+    const texts = { replay: [`The ${words} that the list shows ${are} appended to ${topic} again, in their order. What ${topic} refuses stays here.`, `Replay ${words}`], purge: [`The ${words} that the list shows ${are} deleted for good, and cannot be replayed any more.`, `Purge ${words}`] }[what];
     const job = await confirm({ title: `${texts[1]}?`, text: texts[0], details: [...new Set(found.map((each) => each.reason))].slice(0, 5), action: texts[1], danger: what === "purge", send: () => api.post(`${where}/${what}`, { letters: found.slice(0, 10000).map((each) => each.offset) }) });
     if (!job) return;
     const over = await watchJob(job, texts[1]);

@@ -2,7 +2,7 @@
 
 import * as api from "../api.js";
 import { h } from "../dom.js";
-import { ago, bytes, count, time } from "../format.js";
+import { ago, bytes, count, plural, time } from "../format.js";
 import { listScreen, listed } from "../list_screen.js";
 import { link } from "../router.js";
 import { badge, button, confirm, empty, toast } from "../widgets.js";
@@ -53,7 +53,7 @@ export function transactions(view) {
 }
 
 async function abort(row, refresh) {
-  const done = await confirm({ title: "Roll this transaction back?", text: `Transaction ${row.id} is rolled back, whosever it is: its ${count(row.records)} records are never seen by anybody.`, action: "Roll back", send: () => api.del(api.path`/transactions/${row.id}`) });
+  const done = await confirm({ title: "Roll this transaction back?", text: `Transaction ${row.id} is rolled back, whosever it is: its ${plural(row.records, "record")} will never be seen by anybody.`, action: "Roll back", send: () => api.del(api.path`/transactions/${row.id}`) });
   if (done) toast("The transaction is rolled back");
   refresh();
 }

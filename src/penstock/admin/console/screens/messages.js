@@ -5,9 +5,9 @@ import { h, replace } from "../dom.js";
 import { bytes, count, fromLocalInput, localInput, plural, short, time, utc } from "../format.js";
 import { messageDetail } from "../message_detail.js";
 import { produceDialog, replayDialog } from "../produce.js";
-
 import { removeFilter, saveFilter, savedFilters } from "../saved_filters.js";
 import { topicHead } from "./topic.js";
+import { takePlace } from "../tails.js";
 import { size } from "../value.js";
 import { VirtualList } from "../virtual_list.js";
 import { bar, button, dialog, download, empty, field, iconButton, select, toast } from "../widgets.js";
@@ -15,6 +15,7 @@ import { bar, button, dialog, download, empty, field, iconButton, select, toast 
 const PAGE = 500; // records of one look; more by asking for more
 const KEPT = 20_000; // of a live tail: the oldest go
 const FLUSH = 150; // ms between two drawings of a live tail
+const SLOW = 5000; // ms without an answer, after which a tail says so
 const CONDITIONS = ["text", "key", "value", "path", "where"];
 const FROM = [["newest", "Newest first"], ["oldest", "From the beginning"], ["offset", "From an offset"], ["time", "From a time"], ["position", "From a position of the log"]];
 
@@ -101,10 +102,13 @@ export function messages(view) {
     state.set({ live: "1" });
     form.draw();
     drawProgress();
+    let leave = () => {};
+    const slow = setTimeout(() => ((mine.slow = true), drawProgress()), SLOW);
     try {
+      leave = await takePlace();
       await api.stream(path, { ...conditions(), follow: "true", start: "latest" }, {
         signal: mine.aborter.signal,
-        opened: () => ((mine.open = true), drawProgress()),
+        opened: () => (clearTimeout(slow), (mine.open = true), (mine.slow = false), drawProgress()),
         each: (batch) => {
           if (mine !== search) return;
           mine.seen += batch.length;
@@ -120,6 +124,8 @@ export function messages(view) {
     } catch (error) {
       if (error.name !== "AbortError") mine.error = error;
     }
+    clearTimeout(slow);
+    leave();
     mine.running = false;
     if (mine === search && !view.left) {
       flush();
@@ -159,7 +165,8 @@ export function messages(view) {
     const children = [];
     if (search?.live) {
       children.push(search.running ? (search.open ? h("span.badge.ok", "live") : h("span.badge", "connecting")) : h("span.badge", "stopped"), h("span", `${plural(search.seen, "message")} since the tail began${dropped ? `, the newest ${count(KEPT)} are kept` : ""}`));
-      if (search.error) children.push(h("span.problem", search.error.message));
+      if (search.slow && search.running) children.push(h("span.problem", { role: "alert" }, "The broker has not answered yet. A browser opens six connections to one address: close other windows of the console if there are many."));
+      if (search.error) children.push(h("span.problem", { role: "alert" }, search.error.message));
     } else if (search) {
       const total = search.scanned + (search.left ?? 0);
       children.push(h("span", filtered ? `${plural(records.length, "message")} found in ${count(search.scanned)} looked at` : `${plural(records.length, "message")} shown`));

@@ -80,7 +80,7 @@ export function overview(view) {
       figures && tile("Records in", `${short(inward)}/s`, `${bytes(now("bytes_in_total"))}/s`),
       figures && tile("Records out", `${short(outward)}/s`, `${bytes(now("bytes_out_total"))}/s`),
       figures && tile("Connections", count(figures.sum("active_connections")), `${bytes(figures.sum("held_bytes"))} held`),
-      tile("Position of the log", count(broker.position), "records and events"),
+      tile("Log position", count(broker.position), "records and events"),
       tile("Consumer lag", totalLag === undefined ? "–" : short(totalLag), facts.groups ? `${count(facts.groups.length)} groups` : null),
       facts.topics && tile("Topics", count(facts.topics.length), bytes(facts.topics.reduce((sum, each) => sum + each.bytes, 0))),
     );

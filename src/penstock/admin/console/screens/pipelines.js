@@ -1,9 +1,10 @@
-// Pipelines that this broker knows, with the progress of their queries.
+// Pipelines that this broker knows, with the progress of their queries; one that runs can be restarted.
 
+import * as api from "../api.js";
 import { h, replace } from "../dom.js";
 import { ago, count, seconds, short } from "../format.js";
 import { listed } from "../list_screen.js";
-import { badge, card, definitions, empty, failure, loading, table } from "../widgets.js";
+import { badge, button, card, confirm, definitions, empty, failure, loading, table, toast } from "../widgets.js";
 
 export function pipelines(view) {
   const box = h("div.grid.single", loading());
@@ -11,11 +12,11 @@ export function pipelines(view) {
   view.trouble = (error) => replace(box, failure(error, refresh));
   const refresh = view.poll(5, async () => {
     const found = await listed(view, "/pipelines");
-    replace(box, found.length === 0 ? card("", empty("No pipelines", "Pipelines of penstock up and penstock pipeline that this broker knows are here.")) : found.map(one));
+    replace(box, found.length === 0 ? card("", empty("No pipelines", "Pipelines of penstock up and penstock pipeline that this broker knows are here.")) : found.map((each) => one(each, refresh)));
   });
 }
 
-function one(pipeline) {
+function one(pipeline, refresh) {
   const kind = pipeline.running ? "ok" : ["failed", "killed"].includes(pipeline.phase) ? "bad" : "";
   return card(
     pipeline.name,
@@ -40,5 +41,12 @@ function one(pipeline) {
       pipeline.queries,
       { none: "No queries yet" },
     ),
+    pipeline.running && h("div.actions", { style: { "margin-top": "12px" } }, button("Restart…", () => restart(pipeline, refresh), { icon: "replay" })),
   );
+}
+
+async function restart(pipeline, refresh) {
+  const asked = await confirm({ title: `Restart ${pipeline.name}?`, text: `The process that runs ${pipeline.name} finishes its batch and ends; whoever started it (penstock up, penstock pipeline run) starts another with the code that is in the folder now. It goes on where it was: no record is lost or taken twice.`, action: "Restart the pipeline", danger: false, send: () => api.post(api.path`/pipelines/${pipeline.name}/restart`) });
+  if (asked) toast(`${pipeline.name} is restarted: process ${asked.process} was asked to end`);
+  refresh();
 }

@@ -2,7 +2,7 @@
 
 import * as api from "../api.js";
 import { h, replace } from "../dom.js";
-import { count, time } from "../format.js";
+import { count, plural, time } from "../format.js";
 import { diffLines } from "../diff.js";
 import { listScreen, listed } from "../list_screen.js";
 import { go, link } from "../router.js";
@@ -128,7 +128,7 @@ export function schema(view) {
   }
 
   async function remove() {
-    const done = await confirm({ title: `Delete ${name}?`, text: `All ${count(versions.length)} versions of ${name} are deleted. A topic that still names it refuses every record.`, action: "Delete the schema", send: () => api.del(where) });
+    const done = await confirm({ title: `Delete ${name}?`, text: `${name} is deleted with ${plural(versions.length, "version")}. A topic that still names it refuses every record.`, action: "Delete the schema", send: () => api.del(where) });
     if (done) go(link("/schemas"));
   }
 }
