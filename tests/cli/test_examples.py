@@ -33,6 +33,7 @@ ONLY_PARSED = {
     "penstock pipeline status": "Spark: tests/spark",
     "penstock pipeline logs": "Spark: tests/spark",
     "penstock pipeline stop": "Spark: tests/spark",
+    "penstock pipeline restart": "a process that runs Spark: tests/cli/test_pipeline.py",
     "penstock pipeline reset": "Spark: tests/spark",
 }
 MAY_FAIL = {

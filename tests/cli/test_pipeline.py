@@ -9,9 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.launcher import COMMAND, penstock
+from typer.testing import CliRunner
 
-from penstock.spark.pipelines.location import RUNNER, FlowTrouble, PipelineLocation, RunState, restart_is_due
+from penstock.cli import pipeline
+from penstock.spark.pipelines.location import RESTART, RUNNER, FlowTrouble, PipelineLocation, RunState, restart_is_due
 
 
 def test_init_says_what_to_do_next(tmp_path: Path) -> None:
@@ -177,6 +180,34 @@ def test_restart_waits_for_the_next_run(tmp_path: Path) -> None:
         for runner in runners:
             runner.kill()
             runner.communicate()
+
+
+def test_a_run_that_was_asked_to_restart_is_followed_by_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`penstock pipeline run`, with runs that end at once: the first was asked to restart, the second to stop."""
+    folder, state = continuous(tmp_path), tmp_path / "shop" / "state"
+    runs: list[int] = []
+
+    class Ended:
+        log = ""
+
+        def __init__(self, *_: object) -> None:
+            runs.append(len(runs))
+            state.mkdir(exist_ok=True)
+            if len(runs) == 1:
+                (state / RESTART).touch()
+
+        def events(self, _: float) -> None:
+            return None
+
+        def close(self) -> int:
+            return 0
+
+    monkeypatch.setattr(pipeline, "Driver", Ended)
+    monkeypatch.setattr(pipeline, "find_java", lambda _: "")
+    done = CliRunner().invoke(pipeline.app, ["run", folder])
+    assert (done.exit_code, runs) == (0, [0, 1]), done.output
 
 
 def test_reset_begins_anew_what_it_is_told(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_producing_asks_and_says_where_the_record_is(page: Page, api: Api) -> No
 
 def test_export_is_exactly_what_the_list_shows(page: Page) -> None:
     page.goto("/#/topics/payments/messages?path=%24.status%3Dfailed")
-    expect(page.locator(".progress")).to_contain_text("found in")
+    expect(page.locator(".progress")).to_contain_text("found in 100 looked at")
     shown = rows(page)
     page.get_by_role("button", name="Export…").click()
     with page.expect_download() as downloading:

@@ -91,7 +91,7 @@ def test_sql_runs_completes_and_looks_into_the_past(page: Page, api: Api) -> Non
     expect(editor).to_have_value("SELECT COUNT(*) AS n, MAX(points) AS best FROM shots")
     editor.press("Control+Enter")
     expect(page.locator("tbody")).to_contain_text("100", timeout=60_000)  # SQL's process starts with the first
-    page.goto(f"/#/sql?sql=SELECT+COUNT(*)+AS+n,MAX(points)+AS+best+FROM+shots&at={before}")
+    page.goto(f"/#/sql?sql=SELECT+COUNT(*)+AS+n,MAX(offset)+AS+last+FROM+shots&at={before}")
     expect(page.locator(".toolbar")).to_contain_text("as of position")
     expect(page.locator("tbody td").first).to_have_text("5")
     page.get_by_label("As of the log's position").fill(str(before - 2))  # dragged to before they were appended
