@@ -78,7 +78,7 @@ def test_a_live_tail_shows_every_record_and_does_not_grow(page: Page, broker: st
             page.wait_for_timeout(SECONDS * 500)
             heaps.append(page.evaluate("() => { gc(); return performance.memory.usedJSHeapSize }"))
     expect(page.locator(".progress")).to_contain_text(f"{load.sent:,} messages since the tail began")
-    assert load.sent > SECONDS * RATE / 2
+    assert load.sent >= RATE
     assert page.locator(".vlist").get_attribute("aria-rowcount") == str(min(load.sent, KEPT))
     expect(page.locator(".vrow").first).to_contain_text(f"0:{load.sent - 1}")
     half, end = (heap / 1e6 for heap in heaps)
