@@ -82,7 +82,7 @@ def pipeline(*arguments: object, **environment: str) -> subprocess.Popen[str]:
     )
 
 
-def run(*arguments: object, seconds: float = 240, code: int = 0) -> str:
+def run(*arguments: object, seconds: float = 480, code: int = 0) -> str:
     """A command to its end; what it printed."""
     process = pipeline(*arguments)
     try:

@@ -30,7 +30,7 @@ from penstock.spark.pipelines.scaffold import write_project
 pytestmark = [needs_java, pytest.mark.spark]
 
 WINDOW_SECONDS = 2
-SECONDS = 180  # for each step: a busy machine needs them, a quiet one a tenth
+SECONDS = 480  # for each step: a very busy machine needs them, a quiet one 20
 
 
 def test_up_with_a_killed_driver(tmp_path: Path) -> None:
