@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import sys
@@ -10,6 +9,7 @@ import sys
 from penstock.structured_logging import configure_logging
 from penstock.workers.flight.rpc_messages import FlightSettings
 from penstock.workers.import_guard import without_pandas
+from penstock.workers.priority import give_way
 from penstock.workers.rpc import RpcClient
 from penstock.workers.supervisor import fetch_settings, prefer_as_oom_victim, report_ready
 
@@ -18,7 +18,6 @@ logger = logging.getLogger(__name__)
 # gRPC cannot be told the lowest version of TLS, but the suites of those below 1.3. This one takes a secret that both
 # sides share, and there is none: so nobody can agree with us on anything below 1.3.
 ONLY_TLS_1_3 = "ECDHE-PSK-AES128-CBC-SHA"
-NICE = 5  # who produces and consumes through the broker comes first
 
 
 def main(descriptor: str) -> None:
@@ -28,8 +27,7 @@ def main(descriptor: str) -> None:
     configure_logging(settings.log_level, settings.log_format)
     if settings.tls_min_version == "1.3":
         os.environ["GRPC_SSL_CIPHER_SUITES"] = ONLY_TLS_1_3  # read when gRPC is loaded
-    with contextlib.suppress(OSError):
-        os.nice(NICE)
+    give_way()
     prefer_as_oom_victim()
 
     without_pandas()

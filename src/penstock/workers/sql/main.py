@@ -6,20 +6,16 @@ what a statement changes, the broker changes. What it may take of memory is limi
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
 import threading
-from typing import Final
 
 from penstock.structured_logging import configure_logging
 from penstock.workers.import_guard import without_pandas
+from penstock.workers.priority import give_way
 from penstock.workers.rpc import RpcClient
 from penstock.workers.sql.memory import MemoryLimit, return_freed_memory
 from penstock.workers.sql.rpc_messages import SqlSettings, Stopped
 from penstock.workers.supervisor import Empty, fetch_settings, prefer_as_oom_victim, report_ready
-
-NICE: Final = 5  # who produces and consumes through the broker comes first
 
 
 def main(descriptor: str) -> None:
@@ -51,11 +47,6 @@ def main(descriptor: str) -> None:
 
     while True:
         executor.stop(client.call("sql.stopped", Empty(), Stopped).numbers)
-
-
-def give_way() -> None:
-    with contextlib.suppress(OSError):
-        os.nice(NICE)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from penstock.log.recovery import read_closed
 from penstock.log.segment import Segment
 from penstock.structured_logging import configure_logging
 from penstock.workers.import_guard import without_pandas
+from penstock.workers.priority import take_what_is_left
 from penstock.workers.rpc import RemoteError, RpcClient
 from penstock.workers.supervisor import Empty, fetch_settings, report_ready
 from penstock.workers.tables.rpc_messages import NextJob, RepairProgress, TableSettings
@@ -88,8 +89,7 @@ def lower_priority() -> None:
     import pyarrow as pa
 
     pa.set_cpu_count(1)
-    with contextlib.suppress(OSError, AttributeError):  # only Linux knows it
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    take_what_is_left()
 
 
 class Throttle:
