@@ -41,7 +41,7 @@ echo "  elsewhere:       make PYTHON=/path/to/python3.11 up" >&2; \
 exit 1
 endef
 
-.PHONY: help up setup check test lint types pytest unit bench bench-peers bursts bench-spark crash fuzz fuzz-rounds canaries matrix test-kafka test-delta reference pictures screenshots console-load console-cost docs soak compiled test-compiled wheel lock clean
+.PHONY: help up setup check test lint types pytest unit bench bench-peers bursts bench-spark crash fuzz fuzz-rounds canaries matrix test-kafka kafka-faults test-delta reference pictures screenshots console-load console-cost docs soak compiled test-compiled wheel lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -145,6 +145,9 @@ build/delta-connector/.ready: $(DELTA_POM) | build
 test-delta: $(VENV)/.ready-to-test build/spark-classes.jsa build/delta-connector/.ready ## tables as Delta's own connector for Spark reads them; needs mvn
 	$(BIN)/pytest tests/spark/test_delta_connector.py
 
+kafka-faults: $(VENV)/.ready-to-test build/kafka/.ready ## faults under load over all doors: three brokers, three Kafka nodes (fewer: FAULTS="--faults 10")
+	PENSTOCK_TEST_KAFKA_JARS=$(CURDIR)/build/kafka $(BIN)/python -m tests.kafka.faults $(FAULTS)
+
 reference: $(VENV)/.ready-to-test ## write docs/reference/ anew: commands, configuration keys, metrics and errors, from the code
 	$(BIN)/python -m scripts.reference
 
@@ -241,6 +244,7 @@ lock: $(BIN)/uv ## write requirements/*.txt anew from pyproject.toml (LOCK=--upg
 	$(COMPILE) $(LOCK) --group build --constraints requirements/base.txt --output-file requirements/build.txt
 	$(COMPILE) $(LOCK) --group dev --constraints requirements/spark.txt --constraints requirements/build.txt \
 	  --output-file requirements/dev.txt
+	$(COMPILE) $(LOCK) pyproject.toml --extra kafka --constraints requirements/base.txt --constraints requirements/dev.txt --output-file requirements/kafka.txt
 	$(COMPILE) $(LOCK) --group fuzz --constraints requirements/dev.txt --output-file requirements/fuzz.txt
 	$(COMPILE) $(LOCK) --group docs --output-file requirements/docs.txt
 	$(COMPILE) $(LOCK) requirements/bootstrap.in --output-file requirements/bootstrap.txt

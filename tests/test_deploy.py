@@ -14,6 +14,7 @@ import yaml
 from penstock.config.layers import load
 from penstock.config.listen import bind_plan
 from penstock.config.settings import DOOR_NAMES, UDP_DOORS, Settings
+from penstock.log.kafka.url import parse
 from penstock.server.doors import BUILT
 from penstock.server.errors import StartFailed
 from penstock.server.exposure import refuse_exposed_doors
@@ -38,9 +39,9 @@ def environment() -> dict[str, str]:
     )
 
 
-def kubernetes() -> dict[str, Any]:
-    """Kind → object."""
-    return {found["kind"]: found for found in yaml.safe_load_all((DEPLOY / "kubernetes/penstock.yaml").read_text())}
+def kubernetes(file: str = "penstock.yaml") -> dict[str, Any]:
+    """Kind → object; of several of a kind the last."""
+    return {found["kind"]: found for found in yaml.safe_load_all((DEPLOY / "kubernetes" / file).read_text())}
 
 
 def test_the_container_opens_every_door_to_the_network() -> None:
@@ -71,6 +72,43 @@ def test_the_composition_publishes_every_port_on_this_machine_only() -> None:
     for service in services.values():
         assert all(port.startswith("127.0.0.1:") for port in service["ports"])
     assert set(services["penstock"]["environment"]) <= {"PENSTOCK_SECURITY__INSECURE_OK"}
+
+
+def test_three_brokers_on_three_nodes_have_one_journal_and_ports_of_their_own() -> None:
+    services = yaml.safe_load((DEPLOY / "compose-kafka.yaml").read_text())["services"]
+    nodes = [name for name in services if name.startswith("kafka-")]
+    brokers = [services[name] for name in services if name.startswith("penstock-")]
+    assert len(nodes) == len(brokers) == 3
+    published = [port for broker in brokers for port in broker["ports"]]
+    assert len(set(published)) == len(published) == 3 * len(PORTS)
+    assert all(port.startswith("127.0.0.1:") for port in published)
+    for number, broker in enumerate(brokers):
+        assert set(broker["ports"]) == {
+            f"127.0.0.1:{port + 10_000 * number}:{port}" + "/udp" * (port in UDP_PORTS) for port in PORTS
+        }
+        settings = load(file=None, environment=environment() | broker["environment"], flags={}).settings
+        address = parse(settings.storage.url)
+        assert address.servers == ",".join(f"{name}:9092" for name in nodes)
+        assert f"tables:{settings.tables.url}" in broker["volumes"]
+        refuse_exposed_doors(settings.security, bind_plan(settings, BUILT))
+    assert re.search(r"^confluent-kafka==", (DEPLOY.parent / "requirements/kafka.txt").read_text(), re.MULTILINE)
+
+
+def test_brokers_of_a_journal_on_kafka_reach_each_other(tmp_path: Path) -> None:
+    found = kubernetes("penstock-kafka.yaml")
+    objects = list(yaml.safe_load_all((DEPLOY / "kubernetes/penstock-kafka.yaml").read_text()))
+    names = {each["metadata"]["name"] for each in objects if each["kind"] == "Service"}
+    broker = found["StatefulSet"]["spec"]
+    container = broker["template"]["spec"]["containers"][0]
+    assert broker["replicas"] == 3 and broker["serviceName"] == "penstock-brokers"
+    advertised = next(each["value"] for each in container["env"] if each["name"] == "PENSTOCK_STORAGE__ADVERTISE")
+    assert advertised.removeprefix("$(POD).") == broker["serviceName"] and names == {"penstock", broker["serviceName"]}
+    file = tmp_path / "penstock.toml"
+    file.write_text(found["ConfigMap"]["data"]["penstock.toml"])
+    settings = load(file=str(file), environment=environment(), flags={}).settings
+    assert parse(settings.storage.url).name == "penstock" and settings.tables.url.startswith("s3://")
+    assert {port["containerPort"] for port in container["ports"]} == PORTS
+    refuse_exposed_doors(settings.security, bind_plan(settings, BUILT))
 
 
 def test_the_manifests_agree_with_each_other_and_with_the_broker(tmp_path: Path) -> None:

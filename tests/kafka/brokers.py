@@ -7,6 +7,7 @@ import itertools
 import signal
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -14,9 +15,10 @@ from urllib.parse import urlsplit
 
 from tests.kafka.kraft import Cluster
 from tests.launcher import BrokerProcess
-from tests.ports import steady_port
+from tests.ports import steady_port, steady_udp_port
 
 from penstock.clients import rustlog
+from penstock.server.doors import BUILT, FELIX
 
 TOPIC = "orders"
 _names = itertools.count(1)
@@ -30,14 +32,17 @@ def new_url(cluster: Cluster, **options: str) -> str:
 class Broker:
     """One of several with the same journal, or without a `url` one on files. Its lines are read as they come."""
 
-    def __init__(self, directory: Path, name: str, url: str, **environment: str) -> None:
+    def __init__(
+        self, directory: Path, name: str, url: str, doors: Sequence[str] = ("rustlog", "http"), **environment: str
+    ) -> None:
+        self.name = name
         self.journal = urlsplit(url).path.removeprefix("/")
-        self.port, self.http_port = steady_port(), steady_port()
+        self.ports = {door: steady_udp_port() if door == FELIX else steady_port() for door in doors}
+        listen = {door: f"127.0.0.1:{self.ports[door]}" if door in doors else "off" for door in BUILT}
         self._directory = directory / name
         self._arguments = (
             *(("--storage", url) if url else ()),
-            *("--listen", f"rustlog=127.0.0.1:{self.port}", "--listen", f"http=127.0.0.1:{self.http_port}"),
-            *("--listen", "blipmq=off", "--listen", "kimberlite=off", "--listen", "flymq=off"),
+            *(part for door, place in listen.items() for part in ("--listen", f"{door}={place}")),
         )
         self._environment = {"PENSTOCK_TABLES__URL": str(directory / "tables"), **environment}
         self.lines: list[str] = []
@@ -51,6 +56,35 @@ class Broker:
             assert stream is not None
             threading.Thread(target=self._collect, args=(stream,), daemon=True).start()
         return self
+
+    @property
+    def port(self) -> int:
+        return self.ports["rustlog"]
+
+    @property
+    def runs(self) -> bool:
+        return self.broker is not None
+
+    @property
+    def ended(self) -> bool:
+        """By itself."""
+        return self.broker is not None and self.broker.process.poll() is not None
+
+    @property
+    def owns(self) -> bool:
+        return "is ready" in self._said
+
+    @property
+    def knows_its_place(self) -> bool:
+        """Whether it owns the journal or follows it."""
+        return self.owns or self._said.startswith("standby")
+
+    @property
+    def _said(self) -> str:
+        """The last line about who owns the journal."""
+        with self._changed:
+            said = [line for line in self.lines if "is ready" in line or line.startswith(("standby", "stepping"))]
+        return said[-1] if said and self.runs else ""
 
     def _collect(self, stream: IO[str]) -> None:
         with stream:
@@ -72,15 +106,16 @@ class Broker:
         if self.broker is not None:
             self.broker.process.kill()
             self.broker.process.wait()
+            self.broker = None
 
     def signal(self, number: signal.Signals) -> None:
         assert self.broker is not None
         self.broker.signal(number)
 
-    def values(self) -> list[str]:
+    def values(self, topic: str = TOPIC) -> list[str]:
         with rustlog.Client("127.0.0.1", self.port) as client:
             found: list[str] = []
-            while records := client.fetch(TOPIC, 0, len(found), max_bytes=1 << 24).records:
+            while records := client.fetch(topic, 0, len(found), max_bytes=1 << 24).records:
                 found += [record.payload.decode() for record in records]
             return found
 
@@ -95,8 +130,11 @@ class Broker:
 class Writer:
     """Writes to whichever broker takes it, without end, and remembers what was acknowledged and what is not known."""
 
-    def __init__(self, *brokers: Broker, topic: str = TOPIC) -> None:
+    def __init__(self, *brokers: Broker, topic: str = TOPIC, timeout: float = 5, pause: float = 0) -> None:
+        """`timeout`: in which a broker has to answer, before another is asked; `pause`: between two records."""
         self._topic = topic
+        self._pause = pause
+        self._timeout = timeout
         self._ports = [broker.port for broker in brokers]
         self.acknowledged: list[str] = []
         self.doubtful: set[str] = set()
@@ -127,7 +165,10 @@ class Writer:
         for port in itertools.cycle(self._ports):
             if self._stop:
                 return
-            with suppress(rustlog.RustLogError), rustlog.Client("127.0.0.1", port, timeout=5, retry=None) as client:
+            with (
+                suppress(rustlog.RustLogError),
+                rustlog.Client("127.0.0.1", port, timeout=self._timeout, retry=None) as client,
+            ):
                 with suppress(rustlog.ClientError):  # it is there already
                     client.create_topic(self._topic, 1)
                 while not self._stop:
@@ -140,6 +181,7 @@ class Writer:
                     now = time.monotonic()
                     self.longest_gap, last = max(self.longest_gap, now - last), now
                     self.acknowledged.append(value)
+                    time.sleep(self._pause)
             time.sleep(0.02)
 
     def check(self, found: list[str]) -> None:

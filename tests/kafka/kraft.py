@@ -9,7 +9,9 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -17,7 +19,7 @@ from tests.ports import steady_port
 
 JARS = os.environ.get("PENSTOCK_TEST_KAFKA_JARS", "")
 CLUSTER_ID = "cGVuc3RvY2stdGVzdHMtMQ"  # Kafka's form: 16 bytes in base64
-START_SECONDS = 90
+START_SECONDS = 240  # on a machine that has much else to do
 _JAVA_OPTIONS = (
     *("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
     *("-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS"),
@@ -27,10 +29,10 @@ _PROPERTIES = """
 process.roles=broker,controller
 node.id={node}
 controller.quorum.voters={voters}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}{listeners}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}{advertised}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT{protocols}
 log.dirs={logs}
 offsets.topic.replication.factor=1
 transaction.state.log.replication.factor=1
@@ -40,16 +42,35 @@ num.io.threads=2
 broker.session.timeout.ms=3000
 broker.heartbeat.interval.ms=500
 replica.lag.time.max.ms=3000
+controller.quorum.request.timeout.ms=10000
 """
 
 
+class Link(NamedTuple):
+    """A port of a node under another address: that of a proxy, which can be cut."""
+
+    port: int
+    advertised: int
+
+
 class Node:
-    def __init__(self, directory: Path, number: int, port: int, controller: int, voters: str) -> None:
-        self.directory, self.number, self.port = directory, number, port
+    def __init__(
+        self, directory: Path, number: int, port: int, controller: int, voters: str, links: Sequence[Link] = ()
+    ) -> None:
+        self.directory, self.number, self.port, self.links = directory, number, port, links
         directory.mkdir(parents=True)
         self._properties = directory / "server.properties"
         self._properties.write_text(
-            _PROPERTIES.format(node=number, voters=voters, port=port, controller=controller, logs=directory / "logs")
+            _PROPERTIES.format(
+                node=number,
+                voters=voters,
+                port=port,
+                controller=controller,
+                logs=directory / "logs",
+                listeners="".join(f",LINK{n}://127.0.0.1:{link.port}" for n, link in enumerate(links)),
+                advertised="".join(f",LINK{n}://127.0.0.1:{link.advertised}" for n, link in enumerate(links)),
+                protocols="".join(f",LINK{n}:PLAINTEXT" for n in range(len(links))),
+            )
         )
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -85,11 +106,16 @@ class Node:
 
 
 class Cluster:
-    def __init__(self, directory: Path, nodes: int) -> None:
+    def __init__(self, directory: Path, nodes: int, links: int = 0) -> None:
+        """Each node has so many ports more, under other addresses."""
         ports = [(steady_port(), steady_port()) for _ in range(nodes)]
         voters = ",".join(f"{n}@127.0.0.1:{controller}" for n, (_, controller) in enumerate(ports, 1))
         self.nodes = [
-            Node(directory / f"node-{n}", n, port, controller, voters) for n, (port, controller) in enumerate(ports, 1)
+            Node(
+                *(directory / f"node-{n}", n, port, controller, voters),
+                [Link(steady_port(), steady_port()) for _ in range(links)],
+            )
+            for n, (port, controller) in enumerate(ports, 1)
         ]
         self.servers = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
 
@@ -98,7 +124,11 @@ class Cluster:
             assert formatting.wait(START_SECONDS) == 0, self._output()
         for node in self.nodes:
             node.start()
-        self.wait()
+        try:
+            self.wait()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -127,9 +157,16 @@ class Cluster:
 
     def leader(self, topic: str) -> Node:
         """The node that has the lead of a topic of one partition."""
-        admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
-        number = admin.list_topics(topic, timeout=START_SECONDS).topics[topic].partitions[0].leader
+        number = self._partition(topic).leader
         return next(node for node in self.nodes if node.number == number)
+
+    def in_sync(self, topic: str) -> int:
+        """Copies of it that have everything."""
+        return len(self._partition(topic).isrs)
+
+    def _partition(self, topic: str) -> Any:
+        admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        return admin.list_topics(topic, timeout=START_SECONDS).topics[topic].partitions[0]
 
     def _output(self) -> str:
         return "\n".join((node.directory / "output.txt").read_text()[-3000:] for node in self.nodes)

@@ -41,7 +41,7 @@ def start(cluster: Cluster, tmp_path: Path) -> Iterator[Start]:
 
 def health(broker: Broker) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{broker.http_port}/health", timeout=10) as reply:
+        with urllib.request.urlopen(f"http://127.0.0.1:{broker.ports['http']}/health", timeout=10) as reply:
             return reply.status, json.load(reply)["reason"]
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)["reason"]

@@ -38,6 +38,11 @@ class Forwarding:
         self._open: Callable[[Forwarder], None] = lambda _: None
         self._stopped = False
 
+    @property
+    def needed(self) -> bool:
+        """Whether there was another owner."""
+        return self._forwarder is not None
+
     def standby(self, open_ports: Callable[[Forwarder], None]) -> Standby:
         """The callbacks of the standby, and ours."""
         self._open = open_ports

@@ -69,6 +69,7 @@ class Server:
         self.plan = bind_plan(config.settings, BUILT)
         self.listeners: list[Listener] = []
         self.broker: Broker | None = None
+        self._took_over = False  # the journal, from a broker that owned it when this one was started
         self.tracker: ConnectionTracker | None = None
         self._quic: QuicListener | None = None
         self._certificate: Certificate | None = None  # of the QUIC door
@@ -141,13 +142,16 @@ class Server:
         warming = [loop.run_in_executor(self._threads, broker.tables.warm)] if broker.tables.exist() else []
         self._watchdog = Watchdog(loop, broker, settings.performance.stall_seconds)
         self._maintenance = loop.create_task(maintain(broker, self.workers.start_needed))
-        await self.workers.start()
+        if not self._took_over:
+            await self.workers.start()
         if warming:
             await asyncio.wait(warming)
         self._admin = await self._open_admin(broker)
         await self._listen(broker, tracker, busy_poll, tls, waiting)
         if self._quic is not None:
             self._listen_quic(self._quic, broker, tracker, busy_poll)
+        if self._took_over:  # clients of another broker wait: who needs a worker waits a little longer, and nobody else
+            await self.workers.start()
         broker.readiness.phase = Phase.SERVING
 
     async def _open_broker(self, loop: asyncio.AbstractEventLoop, threads: ThreadPoolExecutor) -> Waiting:
@@ -160,6 +164,7 @@ class Server:
         except BaseException:
             close_all(await forwarding.stop())
             raise
+        self._took_over = forwarding.needed
         return await forwarding.stop()
 
     def _ports_meanwhile(self, forwarder: Forwarder) -> None:

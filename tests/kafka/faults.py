@@ -1,0 +1,233 @@
+"""Faults under load, for `make kafka-faults`: three brokers on a journal on three Kafka nodes, clients of all doors,
+and one fault after the other. What clients were told is checked against what is there in the end (`tests/histories`).
+
+A round: clients of every door begin to write and read through one of the brokers, owner or standby; something breaks;
+a client that tries all brokers is served again; the broker through which all came is killed, which ends the round; and
+everything is mended. The table in the end says how long nothing was acknowledged to the client that tries all.
+
+`python -m tests.kafka.faults --faults 100` ends with 1 if a rule was broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final, cast
+
+from tests.crash.all_doors_adapter import AllDoorsAdapter
+from tests.histories.checker import check
+from tests.kafka.brokers import Broker, Writer, new_url
+from tests.kafka.kraft import Cluster
+from tests.kafka.proxy import Proxy
+from tests.launcher import RestartableBroker
+
+PATIENT: Final = 180.0
+STOPPED_SECONDS: Final = 7.0  # longer than an owner may be silent
+PROBE: Final = "probe"
+EXPLAINED: Final = ("not available", "outcome unknown", "does not answer", "owns the journal", "takes no writes")
+"""Answers that a client may get while something is broken."""
+
+
+class Cell:
+    """Three brokers and three nodes. To the clients of a campaign it looks like one broker."""
+
+    def __init__(self, directory: Path, cluster: Cluster, proxies: list[Proxy], adapter: AllDoorsAdapter) -> None:
+        self.cluster = cluster
+        self.proxies = proxies
+        name = new_url(cluster).rpartition("/")[2].partition("?")[0]
+        self.topic = f"{name}.journal"
+        self.brokers = []
+        for number, letter in enumerate("abc"):
+            servers = ",".join(f"127.0.0.1:{node.links[number].advertised}" for node in cluster.nodes)
+            self.brokers.append(
+                Broker(directory, letter, f"kafka://{servers}/{name}", adapter.doors, **adapter.settings)
+            )
+        self.entry = self.brokers[0]
+
+    @property
+    def ports(self) -> dict[str, int]:
+        return self.entry.ports
+
+    @property
+    def port(self) -> int:
+        return self.entry.port
+
+    @property
+    def owner(self) -> Broker:
+        return next(broker for broker in self.brokers if broker.owns)
+
+    @property
+    def standbys(self) -> list[Broker]:
+        return [broker for broker in self.brokers if broker.runs and not broker.owns]
+
+    def mend(self, rng: random.Random) -> None:
+        for proxy in self.proxies:
+            proxy.mend()
+        self.cluster.mend()
+        until(self._in_order, "one of the brokers owns the journal, and the others follow it")
+        until(lambda: self.cluster.in_sync(self.topic) == 3, "all nodes have all of the journal")
+        self.entry = rng.choice(self.brokers)
+
+    def _in_order(self) -> bool:
+        for broker in self.brokers:  # as a service manager does: also those that gave up, because Kafka took too long
+            if not broker.runs or broker.ended:
+                broker.start()
+        return sum(broker.owns for broker in self.brokers) == 1 and all(each.knows_its_place for each in self.brokers)
+
+    def lines(self) -> str:
+        return "\n".join(f"-- {broker.name}\n{''.join(broker.lines[-25:])}" for broker in self.brokers)
+
+
+def until(true: Callable[[], bool], what: str) -> None:
+    give_up = time.monotonic() + PATIENT
+    while not true():
+        assert time.monotonic() < give_up, f"not within {PATIENT:g} s: {what}"
+        time.sleep(0.05)
+
+
+# -- faults. Each returns what has to be done when it was survived.
+
+Mending = Callable[[], None]
+
+
+def kill_owner(cell: Cell, _: random.Random) -> Mending:
+    cell.owner.kill()
+    return lambda: None
+
+
+def kill_standby(cell: Cell, rng: random.Random) -> Mending:
+    rng.choice(cell.standbys).kill()
+    return lambda: None
+
+
+def kill_leader(cell: Cell, _: random.Random) -> Mending:
+    cell.cluster.leader(cell.topic).kill()
+    return lambda: None
+
+
+def kill_follower(cell: Cell, rng: random.Random) -> Mending:
+    leader = cell.cluster.leader(cell.topic)
+    rng.choice([node for node in cell.cluster.nodes if node is not leader]).kill()
+    return lambda: None
+
+
+def stop_owner(cell: Cell, _: random.Random) -> Mending:
+    """It wakes up in the middle of its work, when another owns the journal."""
+    owner = cell.owner
+    owner.signal(signal.SIGSTOP)
+    time.sleep(STOPPED_SECONDS)
+    return lambda: owner.signal(signal.SIGCONT)
+
+
+def cut_owner(cell: Cell, _: random.Random) -> Mending:
+    """From Kafka; clients reach it all the same."""
+    proxy = cell.proxies[cell.brokers.index(cell.owner)]
+    proxy.cut()
+    return proxy.mend
+
+
+def cut_standby(cell: Cell, rng: random.Random) -> Mending:
+    proxy = cell.proxies[cell.brokers.index(rng.choice(cell.standbys))]
+    proxy.cut()
+    return proxy.mend
+
+
+FAULTS: Final = (kill_owner, stop_owner, cut_owner, kill_leader, kill_standby, kill_follower, cut_standby)
+
+
+def run(faults: int, seed: int, seconds: float) -> int:
+    """Returns the number of broken rules."""
+    rng = random.Random(seed)
+    adapter = AllDoorsAdapter()
+    pauses: dict[str, list[float]] = defaultdict(list)
+    kills = 0
+    give_up = time.monotonic() + seconds
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-faults-")))
+        cluster = stack.enter_context(Cluster(directory / "kafka", 3, links=3))
+        proxies = [Proxy({node.links[n].advertised: node.links[n].port for node in cluster.nodes}) for n in range(3)]
+        for proxy in proxies:
+            stack.callback(proxy.close)
+        cell = Cell(directory, cluster, proxies, adapter)
+        for broker in cell.brokers:
+            stack.callback(broker.kill)
+        cell.brokers[0].start().ready()
+        campaign = cast(RestartableBroker, cell)  # it has what a campaign asks of a broker
+        adapter.prepare(campaign)
+        cell.mend(rng)
+        with Writer(*cell.brokers, topic=PROBE, timeout=1, pause=0.01) as probe:
+            for number in range(faults):
+                if time.monotonic() > give_up:
+                    break
+                fault = FAULTS[number % len(FAULTS)]
+                try:
+                    pause = one_round(cell, adapter, campaign, probe, fault, rng, number)
+                except BaseException:
+                    print(cell.lines(), flush=True)
+                    raise
+                kills += 1
+                pauses[fault.__name__].append(pause)
+                print(f"{number + 1}: {fault.__name__}, {pause:.1f} s without an acknowledgement", flush=True)
+        adapter.read_back(campaign)
+        probe.check(cell.entry.values(PROBE))
+    violations = check(adapter.history)
+    for violation in violations[:10]:
+        print(violation)
+    print(f"\n{sum(map(len, pauses.values()))} faults and {kills} kills of brokers, {len(violations)} violations")
+    print(f"records acknowledged: {adapter.progress()}\n")
+    print("| Fault | Times | Median, s | Longest, s |\n|---|---|---|---|")
+    for name, found in pauses.items():
+        print(f"| {name} | {len(found)} | {sorted(found)[len(found) // 2]:.1f} | {max(found):.1f} |")
+    return len(violations)
+
+
+def one_round(
+    cell: Cell,
+    adapter: AllDoorsAdapter,
+    campaign: RestartableBroker,
+    probe: Writer,
+    fault: Callable[[Cell, random.Random], Mending],
+    rng: random.Random,
+    number: int,
+) -> float:
+    """The longest time without an acknowledgement."""
+    adapter.start_load(campaign, rng, number)
+    time.sleep(rng.uniform(0.2, 1.0))
+    assert not adapter.problems, adapter.problems[:3]
+    operation = adapter.history.invoke("campaign", "kill")
+    adapter.before_kill()
+    probe.longest_gap = 0.0
+    mending = fault(cell, rng)
+    probe.more(20, PATIENT)
+    time.sleep(rng.uniform(0.0, 1.0))
+    mending()
+    probe.more(20, PATIENT)
+    pause = probe.longest_gap
+    cell.entry.kill()  # it ends what all clients do
+    adapter.after_kill()
+    adapter.history.acknowledge(operation)
+    adapter.problems[:] = [one for one in adapter.problems if not any(text in one for text in EXPLAINED)]
+    assert not adapter.problems, adapter.problems[:3]
+    cell.mend(rng)
+    return pause
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--faults", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=7200, help="no new fault begins after that")
+    asked = parser.parse_args()
+    return 1 if run(asked.faults, asked.seed, asked.seconds) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
