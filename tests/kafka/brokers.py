@@ -47,6 +47,7 @@ class Broker:
         self._environment = {"PENSTOCK_TABLES__URL": str(directory / "tables"), **environment}
         self.lines: list[str] = []
         self._changed = threading.Condition()
+        self._collecting: list[threading.Thread] = []
         self.broker: BrokerProcess | None = None
 
     def start(self) -> Broker:
@@ -54,7 +55,8 @@ class Broker:
         self.broker = BrokerProcess(self._directory, *self._arguments, **self._environment)
         for stream in (self.broker.process.stdout, self.broker.process.stderr):
             assert stream is not None
-            threading.Thread(target=self._collect, args=(stream,), daemon=True).start()
+            self._collecting.append(threading.Thread(target=self._collect, args=(stream,), daemon=True))
+            self._collecting[-1].start()
         return self
 
     @property
@@ -106,6 +108,9 @@ class Broker:
         if self.broker is not None:
             self.broker.process.kill()
             self.broker.process.wait()
+            for each in self._collecting:  # its workers have the same streams, and end a little later
+                each.join(60)
+            self._collecting.clear()
             self.broker = None
 
     def signal(self, number: signal.Signals) -> None:

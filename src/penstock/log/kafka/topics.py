@@ -134,9 +134,18 @@ def _await_topic(admin: AdminClient, topic: str) -> Any:
 
 
 def _config(admin: AdminClient, topic: str) -> dict[str, str]:
+    """Of a topic that is there, though perhaps not every node knows of it yet."""
     resource = ConfigResource(ResourceType.TOPIC, topic)
-    entries = admin.describe_configs([resource], request_timeout=SECONDS)[resource].result(SECONDS)
-    return {name: str(entry.value) for name, entry in entries.items()}
+    give_up = time.monotonic() + SECONDS
+    while True:
+        try:
+            entries = admin.describe_configs([resource], request_timeout=SECONDS)[resource].result(SECONDS)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART or time.monotonic() > give_up:
+                raise
+            time.sleep(0.1)
+        else:
+            return {name: str(entry.value) for name, entry in entries.items()}
 
 
 def _problems(found: Any, config: Mapping[str, str], spec: TopicSpec) -> Iterator[tuple[str, bool]]:
