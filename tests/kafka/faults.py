@@ -171,7 +171,7 @@ def run(faults: int, seed: int, seconds: float) -> int:
                 try:
                     pause = one_round(cell, adapter, campaign, probe, fault, rng, number)
                 except BaseException:
-                    print(cell.lines(), flush=True)
+                    print(f"{cell.lines()}\nclients come through {cell.entry.name}", flush=True)
                     raise
                 kills += 1
                 pauses[fault.__name__].append(pause)
