@@ -41,7 +41,7 @@ echo "  elsewhere:       make PYTHON=/path/to/python3.11 up" >&2; \
 exit 1
 endef
 
-.PHONY: help up setup check test lint types pytest unit bench bench-peers bursts bench-spark crash fuzz fuzz-rounds canaries matrix test-kafka kafka-faults test-delta reference pictures screenshots console-load console-cost docs soak compiled test-compiled wheel lock clean
+.PHONY: help up setup check test lint types pytest unit bench bench-peers bursts bench-spark crash spark-kills fuzz fuzz-rounds canaries matrix test-kafka kafka-faults test-delta reference pictures screenshots console-load console-cost docs soak compiled test-compiled wheel lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -104,6 +104,9 @@ bench-spark: $(VENV)/.ready-to-test ## measure the Spark side against Spark's ow
 
 crash: $(VENV)/.ready-to-test ## the long crash run: hundreds of kills, tens of thousands of simulated crashes (all doors: CRASH="--all-doors 300")
 	$(BIN)/python -m tests.crash.long $(CRASH)
+
+spark-kills: $(VENV)/.ready-to-test ## kill pipelines on Spark and their broker: 30 times into topics, 20 times into tables (a quarter of an hour)
+	$(BIN)/python -m tests.crash.long --only-spark $(CRASH)
 
 bursts: $(VENV)/.ready-to-test ## how long bursts of one client make another wait, as a table (make bursts BURSTS="flymq http")
 	BURST_BYTES=1000000 $(BIN)/python -m tests.fuzz.bursts $(BURSTS)

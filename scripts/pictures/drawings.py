@@ -77,20 +77,25 @@ def pipeline() -> str:
     """What `make up` starts."""
     canvas = Canvas(920, 400, "What make up starts: a generator, the broker, and a pipeline on Spark")
     canvas.box(20, 150, 130, 70, "generator", "a small shop", kind="box")
-    for y, door in ((66, "RustLog"), (150, "FlyMQ"), (234, "BlipMQ")):
-        canvas.box(196, y, 110, 70, door, kind="door")
-        canvas.arrow((152, 185), (194, y + 35))
-        canvas.arrow((308, y + 35), (352, 130 if y == 66 else 240))
-    canvas.group(340, 50, 170, 290, "the broker's log")
-    canvas.box(354, 95, 142, 70, "orders", "topic", kind="log")
-    canvas.box(354, 205, 142, 70, "page_views", "topic", kind="log")
-    canvas.arrow((498, 130), (552, 170))
-    canvas.arrow((498, 240), (552, 200))
-    canvas.box(554, 150, 116, 70, "Spark", "typed, windowed", kind="out")
-    for y, name, about in ((60, "orders, page_views", "Delta tables"), (150, "revenue_by_minute", "Delta table"),
-                           (240, "revenue", "topic of results")):  # fmt: skip
-        canvas.box(720, y, 184, 70, name, about, kind="log" if name == "revenue" else "out")
-        canvas.arrow((672, 185), (718, y + 35))
+    doors = (("RustLog", 105), ("FlyMQ", 195), ("BlipMQ", 195), ("Felix", 195), ("Kimberlite", 285))
+    for at, (door, middle) in enumerate(doors):
+        y = 30 + at * 64
+        canvas.box(196, y, 110, 48, door, kind="door")
+        canvas.arrow((152, 185), (194, y + 24))
+        canvas.arrow((308, y + 24), (352, middle))
+    canvas.group(340, 40, 170, 300, "the broker's log")
+    for y, topic in ((75, "orders"), (165, "page_views"), (255, "payments")):
+        canvas.box(354, y, 142, 60, topic, "topic", kind="log")
+        canvas.arrow((498, y + 30), (552, 185))
+    canvas.box(554, 150, 116, 70, "Spark", "rules, windows", kind="out")
+    for y, name, about in (
+        (24, "bronze", "every record, raw"),
+        (104, "silver_…", "typed, each event once"),
+        (184, "gold_…", "by minute and session"),
+        (264, "revenue, funnel, …", "topics of results"),
+    ):
+        canvas.box(720, y, 184, 64, name, about, kind="log" if "topics" in about else "out")
+        canvas.arrow((672, 185), (718, y + 32))
     canvas.box(554, 300, 116, 60, "dead letters", "topic", kind="disk")
     canvas.arrow((612, 222), (612, 298))
     canvas.text(24, 380, "From the topics on, every record counts exactly once, whichever process is killed.", "label")

@@ -118,7 +118,7 @@ LOCAL = {
     "storage copy": "moves a stopped broker's files: tests/kafka/test_storage_copy.py",
     "pipeline init": "writes files", "pipeline run": "runs Spark", "pipeline dry-run": "runs Spark",
     "pipeline status": "reads files", "pipeline logs": "reads files", "pipeline stop": "signals a process",
-    "pipeline reset": "changes files", "pipeline restart": "signals a process",
+    "pipeline reset": "changes files", "pipeline restart": "signals a process", "pipeline report": "reads files",
 }  # fmt: skip
 """Commands that talk to no broker over the network, and why, or where they are tested."""
 

@@ -91,18 +91,24 @@ def all_doors(cycles: int, seed: int) -> int:
     return found
 
 
-def spark_kills(cycles: int, seed: int) -> int:
-    """Kill a pipeline, its workers, the broker and its children; returns how many violations were found."""
+def spark_kills(cycles: int, seed: int, sink: str) -> int:
+    """Kill a pipeline into topics or into tables, its workers, the broker and its children; returns how many violations
+    were found."""
     from tests.crash import spark_campaign  # Spark need not be there for the rest
+    from tests.crash.spark_driver import TABLES, TOPICS
 
     begin = time.monotonic()
+    name = f"Spark into {sink}"
     with tempfile.TemporaryDirectory(prefix="penstock-crash-") as directory:
-        campaign = spark_campaign.Campaign(directory, cycles, seed)
-        outcomes = spark_campaign.run(campaign, lambda text: print(f"Spark: {text}", flush=True))
+        queries = {"topics": TOPICS, "tables": TABLES}[sink]
+        campaign = spark_campaign.Campaign(directory, cycles, seed, queries=queries)
+        outcomes = spark_campaign.run(campaign, lambda text: print(f"{name}: {text}", flush=True))
     _tell(outcomes.violations, outcomes.history)
     victims = ", ".join(f"{count} of the {victim}" for victim, count in outcomes.kills.items())
+    for query, found in outcomes.copies.items():
+        print(f"{name}: {query}: {found.written} rows written, {found.lost} lost, {found.doubled} doubled")
     print(
-        f"Spark: {sum(outcomes.kills.values())} kills ({victims}), {outcomes.inputs} inputs, "
+        f"{name}: {sum(outcomes.kills.values())} kills ({victims}), {outcomes.inputs} inputs, "
         f"{len(outcomes.violations)} violations, {time.monotonic() - begin:.0f} s",
         flush=True,
     )
@@ -119,7 +125,9 @@ def main() -> int:
     parser.add_argument(
         "--all-doors", type=int, metavar="KILLS", help="only these, under the load of all doors at once"
     )
-    parser.add_argument("--spark-kills", type=int, default=30, help="how many kills around a pipeline on Spark")
+    parser.add_argument("--spark-kills", type=int, default=30, help="how many kills around a pipeline into topics")
+    parser.add_argument("--spark-table-kills", type=int, default=20, help="the same around one into Delta tables")
+    parser.add_argument("--only-spark", action="store_true", help="nothing but the kills around pipelines")
     parser.add_argument("--seed", type=int, default=0, help="the first schedule, and the seed of the kills")
     parser.add_argument("--schedule", type=int, metavar="SEED", help="repeat this one schedule and nothing else")
     arguments = parser.parse_args()
@@ -129,6 +137,8 @@ def main() -> int:
     found, seed = 0, arguments.seed
     if arguments.all_doors is not None:
         return _report(all_doors(arguments.all_doors, seed))
+    if arguments.only_spark:
+        arguments.kills = arguments.schedules = 0
     if arguments.kills:
         found += all_doors(max(1, arguments.kills // 4), seed)
         found += kills(RustLogAdapter(), arguments.kills, seed, "synced")
@@ -150,7 +160,9 @@ def main() -> int:
         found += kills(FelixAdapter(seed), felix, seed, "synced")
         found += kills(FelixAdapter(seed), max(1, felix // 5), seed, "written")
     if arguments.spark_kills:
-        found += spark_kills(arguments.spark_kills, arguments.seed)
+        found += spark_kills(arguments.spark_kills, seed, "topics")
+    if arguments.spark_table_kills:
+        found += spark_kills(arguments.spark_table_kills, seed, "tables")
     if arguments.schedules:
         found += schedules(arguments.seed, arguments.schedules)
     return _report(found)

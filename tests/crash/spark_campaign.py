@@ -15,13 +15,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
-from tests.crash.spark_driver import SOURCE
+from deltalake import DeltaTable
+from tests.crash.spark_driver import SOURCE, TABLES, table
+from tests.crash.spark_driver import TOPICS as INTO_TOPICS
 from tests.histories.checker import Violation, check
 from tests.histories.history import History, Place
 from tests.launcher import RestartableBroker
@@ -30,12 +33,14 @@ from tests.ports import steady_port
 from penstock.clients.rustlog import Client, RustLogError
 from penstock.flight.client import FlightLog
 from penstock.flight.connect import connect
+from penstock.flight.errors import LogUnavailable
 from penstock.flight.log import Log, TopicPartition
 from penstock.log.tables.location import TableRef
 from penstock.log.tables.table import Table
 
 PARTITIONS = 3
 KEYS = 7
+COPIES = ("copy", "newest", "appended", "upserted")  # queries whose every row is one record of the input
 TOPICS = {SOURCE: PARTITIONS, "copy": 2, "newest": 1, "count": 1}
 VICTIMS = ("driver", "worker", "broker", "flight", "tables")
 SETTINGS = {
@@ -45,7 +50,7 @@ SETTINGS = {
     "PENSTOCK_TABLES__ENABLED": "true",
 }
 UP_SECONDS = 300.0  # in which the pipeline has to be at work
-DRY_SECONDS = 240.0  # in which the pipeline has to catch up when nobody is killed any more
+DRY_SECONDS = 600.0  # in which the pipeline has to catch up when nobody is killed any more
 
 
 @dataclass(slots=True)
@@ -56,14 +61,25 @@ class Campaign:
     durability: str = "synced"
     pause: tuple[float, float] = (0.5, 6.0)  # seconds between two kills, when everything is up
     victims: tuple[str, ...] = VICTIMS
+    queries: tuple[str, ...] = INTO_TOPICS
 
 
 @dataclass(slots=True)
 class Outcomes:
     kills: dict[str, int] = field(default_factory=dict)
     inputs: int = 0
+    copies: dict[str, Copies] = field(default_factory=dict)  # by query
     history: History = field(default_factory=History)
     violations: list[Violation] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """What became of the inputs of one query."""
+
+    written: int
+    lost: int
+    doubled: int
 
 
 class SparkBroker(RestartableBroker):
@@ -78,8 +94,8 @@ class SparkBroker(RestartableBroker):
 class Driver:
     """The pipeline's process."""
 
-    def __init__(self, server: str, directory: str) -> None:
-        self._arguments = (server, directory)
+    def __init__(self, server: str, directory: str, queries: Sequence[str]) -> None:
+        self._arguments = (server, directory, *queries)
         self._log = f"{directory}/driver.log"
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -163,12 +179,14 @@ def run(campaign: Campaign, tell: Callable[[str], None] = lambda _: None) -> Out
                 client.create_topic(topic, partitions)
         producer = Producer(broker, campaign.seed)
         producer.start()
-        driver = Driver(broker.flight, campaign.directory)
+        driver = Driver(broker.flight, campaign.directory, campaign.queries)
         driver.start()
         try:
-            _wait(lambda: _written(campaign.directory, "copy"), UP_SECONDS, driver)
+            _wait(lambda: all(_commits(campaign.directory, name) for name in campaign.queries), UP_SECONDS, driver)
             for number in range(campaign.kills):
                 victim = campaign.victims[number % len(campaign.victims)]
+                done = _all_commits(campaign)
+                _wait(partial(_at_work, campaign, done), UP_SECONDS, driver)
                 time.sleep(randomly.uniform(*campaign.pause))
                 _wait(partial(_kill_one, victim, broker, driver, randomly), UP_SECONDS, driver)
                 outcomes.kills[victim] = outcomes.kills.get(victim, 0) + 1
@@ -177,12 +195,12 @@ def run(campaign: Campaign, tell: Callable[[str], None] = lambda _: None) -> Out
                     driver.start()
                 tell(f"kill {number + 1} of {campaign.kills}: {victim}; {producer.acknowledged} acknowledged")
             producer.stop()
-            history = _run_dry(broker, driver, producer, campaign.directory)
+            history = _run_dry(broker, driver, producer, campaign)
         finally:
             producer.stop()
             driver.kill()
     outcomes.inputs = sum(len(contents.ids) for contents in history.of("contents") if contents.door == "flight")
-    outcomes.history, outcomes.violations = history, check(history)
+    outcomes.history, outcomes.violations, outcomes.copies = history, check(history), copies(history)
     return outcomes
 
 
@@ -205,36 +223,63 @@ def _kill_one(victim: str, broker: SparkBroker, driver: Driver, randomly: random
 # -- the end
 
 
-def _run_dry(broker: SparkBroker, driver: Driver, producer: Producer, directory: str) -> History:
+def _run_dry(broker: SparkBroker, driver: Driver, producer: Producer, campaign: Campaign) -> History:
     """Wait until nothing is missing or the time is over; then whatever is wrong is a finding."""
     log = connect({"bootstrap.servers": broker.flight})
     assert isinstance(log, FlightLog)
     end = time.monotonic() + DRY_SECONDS
     while True:
-        history = _history(log, producer, directory)
-        if not check(history) or time.monotonic() > end:
-            return history
+        late = time.monotonic() > end
+        try:
+            history = _history(log, producer, campaign)
+        except LogUnavailable:  # whoever was killed last is not back yet
+            if late:
+                raise
+        else:
+            if late or not check(history):
+                return history
         if not driver.running:
             driver.start()
         time.sleep(1)
 
 
-def _history(log: Log, producer: Producer, directory: str) -> History:
+def _history(log: Log, producer: Producer, campaign: Campaign) -> History:
     """All that was sent, and all that is there now: in the topic, in its table, and in what the pipeline wrote."""
     history = producer.history.copy()
     for place, rows in _by_place(log, SOURCE).items():
         _note_contents(history, "flight", place, rows)
     for place, rows in _table(log).items():
         _note_contents(history, "table", place, rows)
-    for name in ("copy", "newest"):
-        _note_copies(history, log, name)
-    for partition, offset in _resolved(f"{directory}/checkpoints/newest/offsets").items():
-        history.note("pipeline", "copy_start", Place(SOURCE, partition), key="newest", offset=offset)
-    for rows in _by_place(log, "count").values():
-        for _, value in rows:
-            key, count = value.decode().split()
-            history.note("pipeline", "tally", key=key, number=int(count))
+    for name in campaign.queries:
+        if name in TABLES:
+            _note_table(history, table(campaign.directory, name), name)
+        elif name in COPIES:
+            _note_copies(history, log, name)
+        else:
+            _note_tallies(history, [value.decode() for rows in _by_place(log, name).values() for _, value in rows])
+    if "newest" in campaign.queries:
+        for partition, offset in _resolved(f"{campaign.directory}/checkpoints/newest/offsets").items():
+            history.note("pipeline", "copy_start", Place(SOURCE, partition), key="newest", offset=offset)
     return history
+
+
+def copies(history: History) -> dict[str, Copies]:
+    """What each query wrote, against what there was to write."""
+    there = {
+        (contents.place, offset)
+        for contents in history.of("contents")
+        if contents.door == "flight"
+        for offset in contents.offsets
+    }
+    starts = {(start.key, start.place): start.offset or 0 for start in history.of("copy_start")}
+    written: dict[str, Counter[tuple[Place, int]]] = {}
+    for copy in history.of("copy"):
+        written.setdefault(copy.key, Counter())[copy.place, copy.offsets[0]] += 1
+    found = {}
+    for name, times in written.items():
+        due = {(place, offset) for place, offset in there if offset >= starts.get((name, place), 0)}
+        found[name] = Copies(times.total(), len(due - times.keys()), times.total() - len(times))
+    return found
 
 
 Rows = list[tuple[int, bytes]]  # offset and value
@@ -253,6 +298,22 @@ def _note_copies(history: History, log: Log, name: str) -> None:
             partition, offset, copied = value.decode().split(" ")
             ids = [base64.b64decode(copied).decode()]
             history.note("pipeline", "copy", Place(SOURCE, int(partition)), ids, key=name, offsets=(int(offset),))
+
+
+def _note_table(history: History, url: str, name: str) -> None:
+    rows = DeltaTable(url).to_pyarrow_table().to_pylist() if DeltaTable.is_deltatable(url) else []
+    if name in COPIES:
+        for row in sorted(rows, key=lambda row: (row["partition"], row["offset"])):
+            place = Place(SOURCE, row["partition"])
+            history.note("pipeline", "copy", place, [row["value"].decode()], key=name, offsets=(row["offset"],))
+    else:  # a table has no order, but no number may be there twice
+        _note_tallies(history, sorted((row["value"] for row in rows), key=lambda text: int(text.split()[1])))
+
+
+def _note_tallies(history: History, told: Sequence[str]) -> None:
+    for text in told:
+        key, count = text.split()
+        history.note("pipeline", "tally", key=key, number=int(count))
 
 
 def _by_place(log: Log, topic: str) -> dict[Place, Rows]:
@@ -325,15 +386,28 @@ def _kill(pid: int) -> None:
         return
 
 
-def _written(directory: str, query: str) -> bool:
-    """Whether a query has finished a batch."""
+def _commits(directory: str, query: str) -> int:
+    """The batches that a query has finished."""
     commits = Path(directory, "checkpoints", query, "commits")
-    return commits.is_dir() and any(name.isdigit() for name in os.listdir(commits))
+    return max((int(name) + 1 for name in os.listdir(commits) if name.isdigit()), default=0) if commits.is_dir() else 0
+
+
+def _all_commits(campaign: Campaign) -> dict[str, int]:
+    return {name: _commits(campaign.directory, name) for name in campaign.queries}
+
+
+def _at_work(campaign: Campaign, before: dict[str, int]) -> bool:
+    """Whether a query has finished a batch since then: so that it is in the middle of others, and not at its start."""
+    return any(count > before[name] for name, count in _all_commits(campaign).items())
 
 
 def _wait(true: Callable[[], bool], seconds: float, driver: Driver) -> None:
+    """A driver that ended by itself is started again: on a busy machine Spark gives Python ten seconds to start."""
     end = time.monotonic() + seconds
     while not true():
-        if time.monotonic() > end or not driver.running:
+        if time.monotonic() > end:
             raise AssertionError(f"the pipeline does not run: {driver.errors()}")
+        if not driver.running:
+            driver.kill()
+            driver.start()
         time.sleep(0.05)

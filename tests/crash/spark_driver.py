@@ -1,10 +1,14 @@
-"""The pipeline that `spark_campaign` kills: three streams from one topic, a process of its own.
+"""The pipeline that `spark_campaign` kills: streams from one topic, a process of its own.
 
-    copy     from the earliest offset; stateless
-    newest   from the latest offset there was when it first ran; stateless
-    count    records by key, from the earliest offset; stateful
+    copy        into a topic, from the earliest offset; stateless
+    newest      into a topic, from the latest offset there was when it first ran; stateless
+    count       into a topic, records by key, from the earliest offset; stateful
+    appended    into a Delta table, from the earliest offset; stateless
+    upserted    into a Delta table, by merging
+    tallied     into a Delta table, records by key; stateful
 
-Each writes to the topic of its name. Run as `python -m tests.crash.spark_driver SERVER DIRECTORY`, until killed.
+Each writes to the topic or table of its name. Run as `python -m tests.crash.spark_driver SERVER DIRECTORY QUERY…`,
+until killed.
 """
 
 from __future__ import annotations
@@ -20,23 +24,45 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import base64, col, concat_ws, element_at, split
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
+from penstock.spark import start
+from penstock.spark.pipelines import delta
+
 SOURCE = "in"
+TOPICS = ("copy", "newest", "count")
+TABLES = ("appended", "upserted", "tallied")
 
 
-def main(server: str, directory: str) -> None:
+def main(server: str, directory: str, *names: str) -> None:
     spark = _session(directory)
-    queries = {
-        "copy": _copies(_source(spark, server, "earliest")),
-        "newest": _copies(_source(spark, server, "latest")),
-        "count": _counts(_source(spark, server, "earliest")),
-    }
-    for name, df in queries.items():
-        writer = df.writeStream.queryName(name).format("penstock")
-        writer = writer.option("bootstrap.servers", server).option("topic", name)
-        writer.option("checkpointLocation", f"{directory}/checkpoints/{name}").start()
+    for name in names:
+        rows = _rows(name, _source(spark, server, "latest" if name == "newest" else "earliest"))
+        writer = rows.writeStream.queryName(name).option("checkpointLocation", f"{directory}/checkpoints/{name}")
+        if name in TABLES:
+            writer = writer.foreachBatch(_into_table(name, table(directory, name)))
+        else:
+            writer = writer.format("penstock").option("bootstrap.servers", server).option("topic", name)
+        start(writer)
     print("running", flush=True)
     spark.streams.awaitAnyTermination()
     raise SystemExit("a query ended by itself")
+
+
+def table(directory: str, name: str) -> str:
+    return f"{directory}/tables-of-spark/{name}"
+
+
+def _into_table(name: str, url: str) -> delta.WriteBatch:
+    if name == "upserted":
+        return delta.upsert(url, keys=("partition", "offset"), app=name)
+    return delta.append(url, app=name)
+
+
+def _rows(name: str, df: DataFrame) -> DataFrame:
+    if name in ("count", "tallied"):
+        return _counts(df)
+    if name in TABLES:
+        return df.select("partition", "offset", "value")
+    return df.select(concat_ws(" ", col("partition"), col("offset"), base64("value")).alias("value"))
 
 
 def _session(directory: str) -> SparkSession:
@@ -60,10 +86,6 @@ def _session(directory: str) -> SparkSession:
 def _source(spark: SparkSession, server: str, start: str) -> DataFrame:
     reader = spark.readStream.format("penstock").option("bootstrap.servers", server).option("subscribe", SOURCE)
     return reader.option("startingOffsets", start).option("maxOffsetsPerTrigger", "5000").load()
-
-
-def _copies(df: DataFrame) -> DataFrame:
-    return df.select(concat_ws(" ", col("partition"), col("offset"), base64("value")).alias("value"))
 
 
 def _counts(df: DataFrame) -> DataFrame:

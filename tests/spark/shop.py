@@ -52,6 +52,19 @@ def page_view(number: int) -> bytes:
     return json.dumps({"view_id": f"view-{number}", "page": "/", "viewed_at": when}).encode()
 
 
+def payment(number: int, minute: int) -> bytes:
+    """Of the order with this number."""
+    return json.dumps(
+        {
+            "payment_id": f"payment-{number}",
+            "order_id": f"order-{number}",
+            "customer": "somebody",
+            "amount": (number % 3 + 1) * 2.5,
+            "paid_at": MINUTE % (minute, number % 60),
+        }
+    ).encode()
+
+
 def revenue(orders: Iterator[bytes]) -> Result:
     """(minute, product) → orders and revenue."""
     counts: dict[tuple[str, str], int] = defaultdict(int)

@@ -29,7 +29,7 @@ def project(directory: Path, text: str = MINIMAL, **environment: str) -> Project
 
 def test_what_init_writes_can_be_loaded(tmp_path: Path) -> None:
     written = write_project(str(tmp_path / "shop"), "shop", "declarative", "broker:1")
-    assert "spark-pipeline.yml" in written and "transformations/raw_events.py" in written
+    assert "spark-pipeline.yml" in written and {"events.py", "gold.py", "transformations/bronze.py"} <= set(written)
     loaded = load(str(tmp_path / "shop"), {})
     assert loaded.file.kind == "declarative"
     assert loaded.broker == {"bootstrap.servers": "broker:1"}

@@ -25,7 +25,7 @@ def rows(project: Path, table: str) -> list[dict[str, Any]]:
     """A table as DuckDB sees it."""
     import duckdb
 
-    files = [str(path) for path in (project / "state" / "warehouse" / table).glob("part-*.parquet")]
+    files = [str(path) for path in (project / "state" / "warehouse" / table).rglob("part-*.parquet")]
     if not files:
         return []
     with duckdb.connect() as connection:
@@ -37,7 +37,7 @@ def rows(project: Path, table: str) -> list[dict[str, Any]]:
 def view(project: Path) -> shop.Result:
     return {
         (row["minute"].strftime("%Y-%m-%dT%H:%M"), row["product"]): (row["orders"], row["revenue"])
-        for row in rows(project, "revenue_by_minute")
+        for row in rows(project, "gold_revenue")
     }
 
 
@@ -59,25 +59,33 @@ def test_a_declarative_pipeline_runs_here_and_goes_on_on_a_cluster(tmp_path: Pat
     with BrokerProcess(tmp_path / "data", *FLIGHT).ready() as broker:
         project = shop.project(tmp_path / "shop", "declarative", broker.address("flight"))
         with Client(*broker.endpoint("rustlog")) as client:
-            for topic in ("orders", "page_views"):
+            for topic in ("orders", "page_views", "payments"):
                 client.create_topic(topic, 2)
             client.produce("orders", 0, first[:90])
-            client.produce("orders", 1, [*BAD, *first[90:]])
+            client.produce("orders", 1, [*BAD, *first[90:], first[90]])  # and one of them twice
             client.produce("page_views", 0, [shop.page_view(number) for number in range(30)])
+            client.produce("payments", 0, [shop.payment(number, number // 60) for number in range(1, 200)])
 
         said = shop.run("dry-run", project)
         assert "checked after" in said
         assert not (project / "state" / "warehouse").exists()
 
         said = shop.run("run", project)
-        assert "raw_events: completed" in said
-        assert "raw_events: 232 rows" in said and "lag 0 (orders/0=0 orders/1=0 page_views/0=0" in said
-        assert len(rows(project, "orders")) == 200
-        assert len(rows(project, "page_views")) == 30
+        assert "bronze: completed" in said
+        assert "bronze: 432 rows" in said and "lag 0 (orders/0=0 orders/1=0 page_views/0=0" in said
+        assert len(rows(project, "bronze")) == 432
+        assert len(rows(project, "silver_orders")) == 200
+        assert len(rows(project, "silver_page_views")) == 30
         assert view(project) == shop.revenue(iter(first))
         assert sorted(shop.values(broker, "shop.dead_letters")) == sorted(BAD)
         over = closed(shop.values(broker, "revenue"))
         assert over == {key: value for key, value in shop.revenue(iter(first)).items() if key[0] < "2026-03-01T10:03"}
+
+        [unpaid] = [row for row in rows(project, "gold_anomalies") if row["anomaly"] == "unpaid"]
+        assert (unpaid["minute"].minute, unpaid["orders"]) == (0, 1)  # order 0
+        broken = {(row["dataset"], row["rule"]): row["broke"] for row in rows(project, "bronze_quality")}
+        assert broken["orders", "has an id and a time"] == len(BAD) and not broken["page_views", "has a page"]
+        assert "sells something" in (project / "state" / "report.html").read_text()
 
         with Client(*broker.endpoint("rustlog")) as client:
             client.produce("orders", 0, second)
@@ -86,9 +94,11 @@ def test_a_declarative_pipeline_runs_here_and_goes_on_on_a_cluster(tmp_path: Pat
         with Cluster(tmp_path / "cluster") as cluster:
             said = shop.run("run", project, "--master", cluster.url)
             assert len(cluster.finished_applications()) == 2  # each worker had an executor
-        assert "raw_events: 433 rows" in said
-        assert sorted(row["order_id"] for row in rows(project, "orders")) == sorted(f"order-{n}" for n in range(400))
-        assert len(rows(project, "page_views")) == 31
+        assert "bronze: 633 rows" in said
+        assert sorted(row["order_id"] for row in rows(project, "silver_orders")) == sorted(
+            f"order-{n}" for n in range(400)
+        )
+        assert len(rows(project, "silver_page_views")) == 31
         everything = shop.revenue(iter([*first, *second]))
         assert view(project) == everything
         assert sorted(shop.values(broker, "shop.dead_letters")) == sorted(BAD)
@@ -96,4 +106,4 @@ def test_a_declarative_pipeline_runs_here_and_goes_on_on_a_cluster(tmp_path: Pat
         assert over == {key: value for key, value in everything.items() if key[0] < "2026-03-01T10:06"}
 
         said = shop.run("status", project)
-        assert "completed at" in said and "raw_events" in said and "433" in said
+        assert "completed at" in said and "bronze" in said and "633" in said

@@ -1,7 +1,9 @@
-"""A small shop that never closes: orders and page views, written through three protocols, for `penstock up`.
+"""A small shop that never closes: orders, page views and payments, written through five protocols, for `penstock up`.
 
-Orders come through RustLog, page views of the web site through FlyMQ, those of the app through BlipMQ. Now and then
-something comes that is neither, as in life. It ends with whoever started it.
+Orders come through RustLog, page views of the web site through FlyMQ, those of the app through BlipMQ and those of
+screens in the shops through Felix, payments through Kimberlite. Each event says in `via` how it came. As in life,
+something comes now and then that is none of these, some come twice, some late, some orders are not paid, and some not
+with what they cost. It ends with whoever started it.
 """
 
 from __future__ import annotations
@@ -13,48 +15,67 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import msgspec
 
-from penstock.clients import blipmq, flymq, rustlog
+from penstock.clients import blipmq, felix, flymq, kimberlite, rustlog
 from penstock.transport.endpoint import Endpoint, parse_endpoint
 
-ORDERS, PAGE_VIEWS = "orders", "page_views"
+DOORS = ("rustlog", "flymq", "blipmq", "felix", "kimberlite")
+ORDERS, PAGE_VIEWS, PAYMENTS = "orders", "page_views", "payments"
 PARTITIONS = 2
 PRODUCTS = {"anvil": 49.90, "birdseed": 3.20, "rocket skates": 199.00, "tunnel paint": 12.75, "giant magnet": 89.50}
 PAGES = ("/", "/search", "/cart", *(f"/products/{name.replace(' ', '-')}" for name in PRODUCTS))
 BAD = (b"not json at all", b'{"order_id": 17', b'{"hello": "world"}', b'{"order_id":"x","quantity":"many"}')
 BAD_SHARE = 0.02
+TWICE_SHARE, LATE_SHARE, UNPAID_SHARE, WRONG_SHARE = 0.01, 0.005, 0.05, 0.02
+LATE_SECONDS = 120.0
+UNPAID_ORDERS = 1_000  # that wait to be paid at most
 TURN_SECONDS = 0.5
 RETRY_SECONDS = 1.0
 
-Failures = (OSError, rustlog.RustLogError, flymq.FlyMqError, blipmq.BlipMQError)
+Failures = (
+    OSError,
+    rustlog.RustLogError,
+    flymq.FlyMqError,
+    blipmq.BlipMQError,
+    felix.FelixError,
+    kimberlite.KimberliteError,
+)
 
 
 class Shop:
     """A simulated shop: events by chance and by the clock."""
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random, late: float = LATE_SHARE) -> None:
         self._chance = chance
+        self._late = late
+        self._to_pay: deque[tuple[str, str, float]] = deque(maxlen=UNPAID_ORDERS)  # order, customer, and what it costs
 
     def order(self, now: float) -> bytes:
         if self._chance.random() < BAD_SHARE:
             return self._chance.choice(BAD)
         product = self._chance.choice(list(PRODUCTS))
+        order, customer, quantity = f"{self._chance.getrandbits(64):016x}", self._customer(), self._chance.randint(1, 5)
+        if self._chance.random() >= UNPAID_SHARE:
+            self._to_pay.append((order, customer, round(quantity * PRODUCTS[product], 2)))
         return msgspec.json.encode(
             {
-                "order_id": f"{self._chance.getrandbits(64):016x}",
-                "customer": self._customer(),
+                "order_id": order,
+                "customer": customer,
                 "product": product,
-                "quantity": self._chance.randint(1, 5),
+                "quantity": quantity,
                 "price": PRODUCTS[product],
-                "ordered_at": _time_text(now),
+                "ordered_at": self._time(now),
+                "via": "rustlog",
             }
         )
 
-    def page_view(self, now: float) -> tuple[bytes, bytes]:
+    def page_view(self, now: float, via: str = "flymq") -> tuple[bytes, bytes]:
         """One page view: the visitor and the page."""
         customer = self._customer()
         if self._chance.random() < BAD_SHARE:
@@ -64,9 +85,35 @@ class Shop:
             "customer": customer,
             "page": self._chance.choice(PAGES),
             "milliseconds": int(self._chance.lognormvariate(4, 1)),
-            "viewed_at": _time_text(now),
+            "viewed_at": self._time(now),
+            "via": via,
         }
         return customer.encode(), msgspec.json.encode(event)
+
+    def payments(self, now: float) -> list[bytes]:
+        """Of the orders that were not paid so far."""
+        paid = []
+        while self._to_pay:
+            order, customer, amount = self._to_pay.popleft()
+            if self._chance.random() < WRONG_SHARE:
+                amount = round(amount + 1, 2)
+            event = {
+                "payment_id": f"{self._chance.getrandbits(64):016x}",
+                "order_id": order,
+                "customer": customer,
+                "amount": amount,
+                "paid_at": _time_text(now),
+                "via": "kimberlite",
+            }
+            paid.append(msgspec.json.encode(event))
+        return paid
+
+    def some_twice(self, events: list[bytes]) -> list[bytes]:
+        """As from clients that send again what was stored already."""
+        return [event for once in events for event in (once, once)[: 1 + (self._chance.random() < TWICE_SHARE)]]
+
+    def _time(self, now: float) -> str:
+        return _time_text(now - LATE_SECONDS if self._chance.random() < self._late else now)
 
     def _customer(self) -> str:
         return f"customer-{self._chance.randrange(200)}"
@@ -77,20 +124,27 @@ def _time_text(now: float) -> str:
 
 
 class Doors:
-    """The three ways into the broker. Each opens its connection when it is first used, and again after a failure."""
+    """The five ways into the broker; without Felix's or Kimberlite's, if those are closed, nothing comes through them.
+    Each opens its connection when it is first used, and again after a failure."""
 
-    def __init__(
-        self, to_rustlog: Endpoint, to_flymq: Endpoint, to_blipmq: Endpoint, *, key: str = "generator"
-    ) -> None:
-        self._rustlog = rustlog.Client(to_rustlog.host, to_rustlog.port, busy_poll=0)
-        self._flymq = flymq.Client(to_flymq.host, to_flymq.port)
-        self._blipmq = blipmq.Client(to_blipmq.host, to_blipmq.port, key=key, busy_poll=0)
+    def __init__(self, at: Mapping[str, Endpoint], *, key: str = "generator") -> None:
+        self._rustlog = rustlog.Client(at["rustlog"].host, at["rustlog"].port, busy_poll=0)
+        self._flymq = flymq.Client(at["flymq"].host, at["flymq"].port)
+        self._blipmq = blipmq.Client(at["blipmq"].host, at["blipmq"].port, key=key, busy_poll=0)
+        self._felix = self._kimberlite = None
+        if "felix" in at:
+            self._felix = felix.FelixClient(str(at["felix"]), insecure=True)  # it is this machine's own broker
+        if "kimberlite" in at:
+            self._kimberlite = kimberlite.KimberliteClient(str(at["kimberlite"]))
+        self._stream = 0  # of payments
         self._turn = 0
 
     def create_topics(self) -> None:
-        for topic in (ORDERS, PAGE_VIEWS):
+        for topic, partitions in ((ORDERS, PARTITIONS), (PAGE_VIEWS, PARTITIONS), (PAYMENTS, 1)):
             with contextlib.suppress(rustlog.ReplyError):  # it is there already
-                self._rustlog.create_topic(topic, PARTITIONS)
+                self._rustlog.create_topic(topic, partitions)
+        if self._kimberlite is not None:
+            self._stream = self._kimberlite.create_stream(PAYMENTS)
 
     def orders(self, values: list[bytes]) -> None:
         if values:
@@ -106,37 +160,68 @@ class Doors:
             self._blipmq.publish_many(PAGE_VIEWS, [value for _, value in views])
             self._blipmq.flush()
 
+    def screen_views(self, views: list[tuple[bytes, bytes]]) -> None:
+        if views and self._felix is not None:
+            self._felix.publish_many(PAGE_VIEWS, [value for _, value in views])
+
+    def payments(self, values: list[bytes]) -> None:
+        if values and self._kimberlite is not None:
+            self._kimberlite.append(self._stream, values)
+
     def close(self) -> None:
-        for client in (self._rustlog, self._flymq, self._blipmq):
+        """For now: each opens a connection again when it is used."""
+        for client in (self._rustlog, self._flymq, self._blipmq, self._kimberlite):
+            if client is not None:
+                with contextlib.suppress(*Failures):
+                    client.close()
+
+    def end(self) -> None:
+        """For good, which Felix's client wants to be told."""
+        self.close()
+        if self._felix is not None:
             with contextlib.suppress(*Failures):
-                client.close()
+                self._felix.close()
 
 
-def amounts(per_second: float) -> Iterator[tuple[int, int, int]]:
-    """Orders, web views and app views of each turn, so that the sum comes out right although a turn has few."""
-    due = [0.0, 0.0, 0.0]
+class Turn(NamedTuple):
+    """How many events of each kind a turn has."""
+
+    orders: int
+    web: int
+    app: int
+    screens: int
+
+
+SHARES = Turn(30, 40, 20, 10)  # of a hundred; what orders cost is paid besides
+
+
+def amounts(per_second: float) -> Iterator[Turn]:
+    """The events of each turn, so that the sum comes out right although a turn has few."""
+    due = [0.0] * len(SHARES)
     while True:
         counts = []
-        for index, part in enumerate((0.4, 0.4, 0.2)):
-            due[index] += per_second * TURN_SECONDS * part
-            whole = int(due[index])
+        for index, share in enumerate(SHARES):
+            due[index] += per_second * TURN_SECONDS * share / sum(SHARES)
+            whole = int(due[index] + 1e-9)
             due[index] -= whole
             counts.append(whole)
-        yield counts[0], counts[1], counts[2]
+        yield Turn(*counts)
 
 
 def generate(doors: Doors, shop: Shop, per_second: float, stopped: threading.Event, say: Callable[[str], None]) -> None:
     """Until `stopped` is set. A broker that is away is waited for; what could not be written is not made up for."""
     started = failing = False
-    for orders, web, app in amounts(per_second):
+    for turn in amounts(per_second):
         began = time.monotonic()
         try:
             if not started:
                 doors.create_topics()
             now = time.time()
-            doors.orders([shop.order(now) for _ in range(max(orders, not started))])
-            doors.web_views([shop.page_view(now) for _ in range(web)])
-            doors.app_views([shop.page_view(now) for _ in range(app)])
+            doors.orders(shop.some_twice([shop.order(now) for _ in range(max(turn.orders, not started))]))
+            doors.web_views([shop.page_view(now, "flymq") for _ in range(turn.web)])
+            doors.app_views([shop.page_view(now, "blipmq") for _ in range(turn.app)])
+            doors.screen_views([shop.page_view(now, "felix") for _ in range(turn.screens)])
+            doors.payments(shop.some_twice(shop.payments(now)))
             if not started:
                 say("the first events are there")
             started = True
@@ -153,16 +238,12 @@ def generate(doors: Doors, shop: Shop, per_second: float, stopped: threading.Eve
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="penstock.cli.generator")
-    for name in ("rustlog", "flymq", "blipmq"):
-        parser.add_argument(f"--{name}", required=True)
+    for name in DOORS:
+        parser.add_argument(f"--{name}", default="off")
     parser.add_argument("--rate", type=float, required=True)
     given = parser.parse_args()
-    to_rustlog, to_flymq, to_blipmq = (
-        parse_endpoint(given.rustlog),
-        parse_endpoint(given.flymq),
-        parse_endpoint(given.blipmq),
-    )
-    assert to_rustlog and to_flymq and to_blipmq, "who starts this knows where the doors are"
+    found = {name: parse_endpoint(getattr(given, name)) for name in DOORS}
+    at = {name: endpoint for name, endpoint in found.items() if endpoint is not None}
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
@@ -173,9 +254,9 @@ def main() -> None:
         stopped.set()
 
     threading.Thread(target=end_with_parent, daemon=True).start()
-    doors = Doors(to_rustlog, to_flymq, to_blipmq)
+    doors = Doors(at)
     generate(doors, Shop(random.Random()), given.rate, stopped, lambda text: print(text, flush=True))
-    doors.close()
+    doors.end()
 
 
 if __name__ == "__main__":

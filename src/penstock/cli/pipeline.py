@@ -37,6 +37,7 @@ from penstock.spark.pipelines.location import (
 from penstock.spark.pipelines.log_ends import log_ends
 from penstock.spark.pipelines.progress import FlowProgress, Watch, seconds_text
 from penstock.spark.pipelines.project import ENV_BROKER, Kind, Project, ProjectError, load
+from penstock.spark.pipelines.report import write_report
 from penstock.spark.pipelines.reset import plan, remove
 from penstock.spark.pipelines.runner import FAILED, LOST, Event
 from penstock.spark.pipelines.scaffold import write_project
@@ -163,6 +164,19 @@ def status(directory: Directory = ".", broker: Broker = None, output: OutputOpti
     for flow, trouble in (state.troubles if state is not None else {}).items():
         restarts = "never restarted" if not trouble.restarts else f"{trouble.restarts} restarts"
         typer.echo(f"{flow}: {restarts}; last failure: {printable(first_line(trouble.error))}")
+
+
+@app.command()
+def report(directory: Directory = ".") -> None:
+    """Write a pipeline's report: one HTML file, made of its tables by the project's report.py. Runs write it too.
+
+    penstock pipeline report shop
+    """
+    project = _project(directory, None)
+    try:
+        typer.echo(write_report(project))
+    except ProjectError as error:
+        fail(error)
 
 
 @app.command()

@@ -30,11 +30,13 @@ from penstock.spark.pipelines.declarative import Refresh
 from penstock.spark.pipelines.driver import Driver
 from penstock.spark.pipelines.java import JavaMissing, find_java
 from penstock.spark.pipelines.project import ENV_BROKER, FILE, Project, ProjectError, load
+from penstock.spark.pipelines.report import report_file
 from penstock.spark.pipelines.scaffold import write_project
 
 PIPELINE = "shop"
-GENERATOR_DOORS = ("rustlog", "flymq", "blipmq")
-TABLES = ("orders", "page_views", "revenue_by_minute")
+GENERATOR_DOORS = ("rustlog", "flymq", "blipmq")  # that it needs,
+MORE_DOORS = ("felix", "kimberlite")  # and those that it uses if they are open
+TABLES = ("bronze", "silver_orders", "gold_revenue")
 START_SECONDS = 60.0  # that the broker gets to come up after its first line
 SPARK_SECONDS = 180.0  # for the pipeline's first tables; then its log is named
 STOP_SECONDS = 70.0
@@ -42,7 +44,10 @@ BACKOFF = (1.0, 60.0)  # seconds until a crashed part is started again: the firs
 STEADY_SECONDS = 60.0  # a part that ran for so long begins at the first again
 TURN_SECONDS = 0.25
 PR_SET_PDEATHSIG = 1
-ROLL_SECONDS, ROLL = "PENSTOCK_LOG__ROLL_SECONDS", "60"
+OURS = {  # unless somebody says otherwise
+    "log.roll_seconds": ("PENSTOCK_LOG__ROLL_SECONDS", "60"),  # so that there is something in the tables to look at
+    "kimberlite.tenants": ("PENSTOCK_KIMBERLITE__TENANTS", "1=default"),  # so that payments are where orders are
+}
 
 _PROCESS = re.compile(r"Process (\d+) is ready")
 _DOOR = re.compile(r"^  (\w+) +(\S+:\d+)(?: \(QUIC\).*)?$", re.MULTILINE)
@@ -50,7 +55,7 @@ _DOOR = re.compile(r"^  (\w+) +(\S+:\d+)(?: \(QUIC\).*)?$", re.MULTILINE)
 
 @flags.with_serve_flags
 def up(serve: flags.ServeFlags) -> None:
-    """Run a broker, a generator of sample orders and page views, and a Spark pipeline that turns them into tables.
+    """Run a broker, a generator of sample events of a shop, and a Spark pipeline that turns them into tables.
 
     Takes the flags of `penstock serve`. Ctrl-C or SIGTERM shuts everything down cleanly; a second signal exits at once.
 
@@ -61,8 +66,9 @@ def up(serve: flags.ServeFlags) -> None:
     taken = taken_ports(settings)
     if taken:  # whoever typed `make up` has to know how a flag gets here
         fail(describe(taken, 'make up UP="{}"' if "MAKELEVEL" in os.environ else "penstock up {}"))
-    if effective.origin("log.roll_seconds") == "default":
-        os.environ[ROLL_SECONDS] = ROLL  # there is to be something in the tables while somebody looks
+    for key, (variable, value) in OURS.items():
+        if effective.origin(key) == "default":
+            os.environ[variable] = value
     raise typer.Exit(Stack(settings, serve.arguments()).run())
 
 
@@ -158,7 +164,8 @@ class Stack:
     def _start_generator(self) -> None:
         if self._no_generator():
             return
-        places = [part for name in GENERATOR_DOORS for part in (f"--{name}", self._addresses[name])]
+        opened = [name for name in GENERATOR_DOORS + MORE_DOORS if name in self._addresses]
+        places = [part for name in opened for part in (f"--{name}", self._addresses[name])]
         rate = str(self._settings.pipeline.events_per_second)
         command = [sys.executable, "-m", "penstock.cli.generator", *places, "--rate", rate]
         self._generator = generator = _start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -279,7 +286,8 @@ class Stack:
         lines = [
             f"  generator   not started: {why_not}"
             if why_not
-            else f"  generator   {rate}: orders through RustLog, page_views through FlyMQ and BlipMQ"
+            else f"  generator   {rate}: orders through RustLog, page_views through FlyMQ, BlipMQ and Felix, payments "
+            "through Kimberlite"
         ]
         if self._why_not:
             first, *others = self._why_not.splitlines()
@@ -300,7 +308,7 @@ class Stack:
     def _tables_block(self, project: Project) -> str:
         """The pipeline, what it makes, and commands to look at that."""
         paths = [_short(project.table(name)) for name in TABLES]
-        directory, table = _short(project.directory), _short(project.table("revenue_by_minute"))
+        directory, table = _short(project.directory), _short(project.table("gold_revenue"))
         revenue, dead_letters = project.topics["revenue"], project.topics["dead_letters"]
         look = f"from deltalake import DeltaTable; print(DeltaTable('{table}').to_pandas().tail())"
         return "\n".join(
@@ -308,7 +316,8 @@ class Stack:
                 "",
                 f"  pipeline    running; its code is {directory}/{project.file.entry}",
                 *(f"  {'tables' if not at else '':<12}{path}" for at, path in enumerate(paths)),
-                f"  topics      {revenue} (once a minute), {dead_letters} (rejected records)",
+                f"  topics      {revenue}, … (once a minute), {dead_letters} (rejected records)",
+                f"  report      {_short(report_file(project))} (every minute)",
                 "",
                 "  Try:",
                 f"    {_penstock()} pipeline status {directory}",

@@ -36,10 +36,21 @@ def entry(project: Project) -> Callable[[SparkSession, Project], Any]:
     sys.modules[spec.name] = module
     sys.path.insert(0, project.directory)
     spec.loader.exec_module(module)
+    _send_along(project)
     function = getattr(module, START, None)
     if not callable(function):
         raise ProjectError(f"{path}: needs a function {START}(spark, pipeline) that returns the queries it has started")
     return function  # type: ignore[no-any-return]
+
+
+def _send_along(project: Project) -> None:
+    """Functions of the project go to a Spark Connect server, which does not have its files."""
+    from pyspark.cloudpickle import register_pickle_by_value
+
+    home = os.path.join(project.directory, "")
+    for module in list(sys.modules.values()):
+        if (getattr(module, "__file__", None) or "").startswith(home):
+            register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
 def run(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +54,7 @@ def run(spark: SparkSession, project: Project, refresh: Refresh, tell: Callable[
 
     path = specification(project)
     os.chdir(project.directory)
+    sys.path.insert(0, project.directory)  # its parts share modules
     last = ""
     try:
         spec = load_pipeline_spec(path)

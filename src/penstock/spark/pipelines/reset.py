@@ -11,6 +11,8 @@ from penstock.spark.pipelines import checkpoints
 from penstock.spark.pipelines.project import Project, ProjectError
 from penstock.spark.pipelines.quarantine import SUFFIX
 
+QUALITY = "_quality"
+
 
 class Removal(NamedTuple):
     kind: str  # checkpoint, table
@@ -26,7 +28,7 @@ def flows(project: Project) -> list[str]:
 
 def plan(project: Project, names: Sequence[str], *, tables: bool) -> list[Removal]:
     """The directories to remove, so that these flows begin anew; of all flows, if none is named. A table belongs to the
-    flow of the same name, and so does its quarantine. Raises ProjectError."""
+    flow of the same name, and so do its quarantine and the counts of its expectations. Raises ProjectError."""
     folders, root = checkpoints.folders_at(project.checkpoints)
     found = {each.name: each.path for each in checkpoints.find(folders, root)}
     unknown = sorted(set(names) - found.keys())
@@ -35,7 +37,7 @@ def plan(project: Project, names: Sequence[str], *, tables: bool) -> list[Remova
     chosen = list(names) or sorted(found)
     removals = [Removal("checkpoint", name, found[name]) for name in chosen]
     if tables:
-        wanted = {name for flow in chosen for name in (flow, flow + SUFFIX)}
+        wanted = {name for flow in chosen for name in (flow, flow + SUFFIX, flow + QUALITY)}
         there = _tables(project)
         removals += [Removal("table", name, project.table(name)) for name in there if not names or name in wanted]
     return removals

@@ -32,6 +32,7 @@ from penstock.spark.pipelines.location import (
 from penstock.spark.pipelines.log_ends import log_ends
 from penstock.spark.pipelines.progress import Watch
 from penstock.spark.pipelines.project import ENV_DIRECTORY, Project, ProjectError, load
+from penstock.spark.pipelines.report import WRITE_SECONDS, has_report, write_report
 from penstock.spark.pipelines.session import open_session, remote
 from penstock.spark.pipelines.supervision import Flow, SparkLost
 
@@ -95,6 +96,7 @@ class Runner:
         self._take_signals()
         if not self._refresh.dry:
             threading.Thread(target=self._keep_metrics, daemon=True, name="metrics").start()
+            threading.Thread(target=self._keep_report, daemon=True, name="report").start()
         code = 0
         try:
             self._with_session()
@@ -151,6 +153,18 @@ class Runner:
         while not self._ended.wait(metrics.WRITE_SECONDS):
             self._write_metrics(watch)
 
+    def _keep_report(self) -> None:
+        while not self._ended.wait(WRITE_SECONDS):
+            self._write_report()
+
+    def _write_report(self) -> None:
+        """Write it now, if the project has one; a failure is noted, and the run goes on."""
+        try:
+            if has_report(self._project):
+                write_report(self._project)
+        except Exception:
+            logger.exception("the report could not be written")
+
     def _write_metrics(self, watch: Watch) -> None:
         """Write them now; a failure is noted, and the next time is soon."""
         try:
@@ -178,6 +192,7 @@ class Runner:
         self._ended.set()
         if not self._refresh.dry:
             self._write_metrics(Watch(self._project.checkpoints, lambda _: None))  # nobody waits for the log now
+            self._write_report()
         self.tell(Event("failed", error) if error else Event("done", phase))
 
     def _save(self) -> None:

@@ -30,7 +30,8 @@ def write_project(
             "{memory}": memory,
             "{storage}": f"file://{directory}/state/checkpoints",
         }
-        return sorted(_copy(files(__package__) / "templates" / kind, directory, "", fill))
+        templates = files(__package__) / "templates"
+        return sorted(path for part in ("common", kind) for path in _copy(templates / part, directory, "", fill))
     except OSError as error:
         raise ProjectError(f"{error.filename or directory}: {error.strerror}") from error
 

@@ -41,6 +41,11 @@ def configuration(project: Project, master: str) -> dict[str, str]:
         "spark.sql.warehouse.dir": project.warehouse,
         "spark.sql.execution.arrow.maxRecordsPerBatch": "32768",
         **worker_settings(),
+        # Flows of a declarative pipeline that start at once are too much for a busy machine, which fails to start them.
+        "spark.sql.pipelines.execution.maxConcurrentFlows": "2" if master.startswith("local") else "8",
+        "spark.sql.pipelines.maxFlowRetryAttempts": "5",
+        "spark.sql.pipelines.execution.watchdog.minRetryTime": "1s",
+        "spark.sql.pipelines.execution.watchdog.maxRetryTime": "10s",
         "spark.sql.catalogImplementation": "hive",
         "spark.hadoop.javax.jdo.option.ConnectionURL": (
             f"jdbc:derby:;databaseName={os.path.join(project.local, 'catalog')};create=true"

@@ -1,122 +1,62 @@
-"""Orders and page views, as they come: typed tables, revenue by minute as a table and as a topic, dead letters."""
+"""The shop's books, as events come: raw records (bronze), events to count on (silver), results by the minute (gold),
+which go back into topics too. What they are is in events.py and gold.py; here is where they go."""
 
-from pyspark.sql import Column, DataFrame, SparkSession
+import events
+import gold
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 from pyspark.sql.streaming.query import StreamingQuery
 
+from penstock.spark import into_topic
 from penstock.spark.pipelines import Project, delta
-
-# What a row must have goes first: without these it is a dead letter.
-SHAPES = {
-    "orders": (
-        ("order_id", "product", "quantity", "price", "ordered_at"),
-        "order_id string, product string, quantity int, price decimal(10,2), ordered_at timestamp, customer string",
-    ),
-    "page_views": (
-        ("view_id", "page", "viewed_at"),
-        "view_id string, page string, viewed_at timestamp, customer string, milliseconds int",
-    ),
-}
-
-TIMES = {"orders": "ordered_at", "page_views": "viewed_at"}
+from penstock.spark.pipelines.batches import read_once
 
 
 def start(spark: SparkSession, pipeline: Project) -> list[StreamingQuery]:
     """Called once. Each query has a checkpoint of its own, by its name, and goes on there after any kind of end."""
-    return [
-        typed_table(spark, pipeline, "orders"),
-        typed_table(spark, pipeline, "page_views"),
-        dead_letters(spark, pipeline),
-        revenue_table(spark, pipeline),
-        revenue_topic(spark, pipeline),
-    ]
+    queries = [begin(events.bronze(spark, pipeline), pipeline, "bronze", raw_records(pipeline))]
+    clean = {kind: events.silver(events.bronze(spark, pipeline, kind), pipeline, kind) for kind in events.SHAPES}
+    for kind, rows in clean.items():
+        # A column that is added to the shape is added to the table; no value is changed to fit.
+        table = delta.append(pipeline.table(f"silver_{kind}"), app=kind, policy="add_columns")
+        queries.append(begin(rows, pipeline, f"silver_{kind}", table))
+    for name, rows in gold.results(clean, pipeline).items():
+        queries.append(begin(rows, pipeline, f"gold_{name}", results(pipeline, name)))
+    return queries
 
 
-def typed_table(spark: SparkSession, pipeline: Project, kind: str) -> StreamingQuery:
-    """A column that is added to the shape is added to the table. No value is changed to fit, and files of each day are
-    kept apart."""
-    rows = typed(spark, pipeline, kind).withColumn("date", fn.to_date(TIMES[kind]))
-    table = delta.append(pipeline.table(kind), app=kind, policy="add_columns", partition_by=("date",))
-    return begin(rows, pipeline, kind, foreach=table)
+def raw_records(pipeline: Project) -> delta.WriteBatch:
+    """Everything is kept, files of each day apart; rules are counted for each batch, and what breaks them is told."""
+    table = delta.append(pipeline.table("bronze"), app="bronze", partition_by=("date",))
+    quality = delta.append(pipeline.table("bronze_quality"), app="quality")
+    letters = into_topic(pipeline.topics["dead_letters"], app="dead_letters", **pipeline.broker)
+
+    @read_once
+    def write(rows: DataFrame, batch: int) -> None:
+        table(rows, batch)
+        counts = events.quality(rows, pipeline)
+        quality(counts.select(fn.lit(batch).alias("batch"), fn.current_timestamp().alias("counted_at"), "*"), batch)
+        letters(events.rejected(rows, pipeline), batch)
+
+    return write
 
 
-def dead_letters(spark: SparkSession, pipeline: Project) -> StreamingQuery:
-    """The bytes as they came, and where they came from."""
-    topic = fn.col("topic")
-    origin = fn.concat_ws("/", topic, fn.col("partition").cast("string"), fn.col("offset").cast("string"))
-    headers = fn.array(fn.struct(fn.lit("origin").alias("key"), origin.cast("binary").alias("value")))
-    good = fn.lit(False)
-    for kind in SHAPES:
-        good = good | ((topic == pipeline.topics[kind]) & fits(event(kind), kind))
-    rows = records(spark, pipeline, *SHAPES).where(~good).select("key", "value", headers.alias("headers"))
-    return begin(rows, pipeline, "dead_letters", topic=pipeline.topics["dead_letters"])
+def results(pipeline: Project, name: str) -> delta.WriteBatch:
+    """Into a table, and back into a topic."""
+    table = delta.append(pipeline.table(f"gold_{name}"), app=name)
+    topic = into_topic(pipeline.topics[name], app=name, **pipeline.broker)
+
+    @read_once
+    def write(rows: DataFrame, batch: int) -> None:
+        table(rows, batch)
+        topic(gold.records(rows, name), batch)
+
+    return write
 
 
-def revenue_table(spark: SparkSession, pipeline: Project) -> StreamingQuery:
-    """Minutes that are still open are in it too, and change with every order."""
-    rows = by_window(spark, pipeline)
-    upsert = delta.upsert(pipeline.table("revenue_by_minute"), keys=("minute", "product"), app="revenue_by_minute")
-    return begin(rows, pipeline, "revenue_by_minute", foreach=upsert, mode="update")
-
-
-def revenue_topic(spark: SparkSession, pipeline: Project) -> StreamingQuery:
-    """Each minute once, when it is over."""
-    rows = by_window(spark, pipeline)
-    letters = rows.select(fn.col("product").alias("key"), fn.to_json(fn.struct(*rows.columns)).alias("value"))
-    return begin(letters, pipeline, "revenue", topic=pipeline.topics["revenue"])
-
-
-def by_window(spark: SparkSession, pipeline: Project) -> DataFrame:
-    orders = typed(spark, pipeline, "orders").withWatermark("ordered_at", pipeline.settings["lateness"])
-    grouped = orders.groupBy(fn.window("ordered_at", pipeline.settings["window"]), "product")
-    totals = grouped.agg(fn.count("*").alias("orders"), fn.sum(fn.col("quantity") * fn.col("price")).alias("revenue"))
-    return totals.select(fn.col("window.start").alias("minute"), "product", "orders", "revenue")
-
-
-def typed(spark: SparkSession, pipeline: Project, kind: str) -> DataFrame:
-    """The records of a topic that fit, as columns."""
-    rows = records(spark, pipeline, kind).withColumn("event", event(kind)).where(fits(fn.col("event"), kind))
-    return rows.select("event.*", "partition", "offset")
-
-
-def records(spark: SparkSession, pipeline: Project, *kinds: str) -> DataFrame:
-    return (
-        spark.readStream.format("penstock")
-        .options(**pipeline.broker)
-        .option("subscribe", ",".join(pipeline.topics[kind] for kind in kinds))
-        .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", 200_000)
-        .load()
-    )
-
-
-def event(kind: str) -> Column:
-    return fn.from_json(fn.col("value").cast("string"), SHAPES[kind][1])
-
-
-def fits(of: Column, kind: str) -> Column:
-    """Whether a record has all that it must have; false, and not null, if it is no JSON at all."""
-    good = of.isNotNull()
-    for name in SHAPES[kind][0]:
-        good = good & of.getField(name).isNotNull()
-    return good
-
-
-def begin(
-    rows: DataFrame,
-    pipeline: Project,
-    name: str,
-    *,
-    topic: str = "",
-    foreach: delta.WriteBatch | None = None,
-    mode: str = "append",
-) -> StreamingQuery:
-    writer = (
-        rows.writeStream.queryName(name)
-        .outputMode(mode)
-        .option("checkpointLocation", pipeline.checkpoint(name))
-        .trigger(processingTime=pipeline.settings["trigger"])
-    )
-    if foreach is not None:
-        return writer.foreachBatch(foreach).start()
-    return writer.format("penstock").options(**pipeline.broker).option("topic", topic).start()
+def begin(rows: DataFrame, pipeline: Project, name: str, write: delta.WriteBatch) -> StreamingQuery:
+    writer = rows.writeStream.queryName(name).option("checkpointLocation", pipeline.checkpoint(name))
+    writer = writer.foreachBatch(write)
+    if pipeline.settings["trigger"] == "once":  # take what is there, then end
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=pipeline.settings["trigger"]).start()

@@ -1,8 +1,8 @@
 """Results back into a topic, each exactly once."""
 
+import gold
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as fn
 
 from penstock.spark.pipelines import current
 
@@ -14,6 +14,4 @@ dp.create_sink("revenue", "penstock", {**pipeline.broker, "topic": pipeline.topi
 
 @dp.append_flow(target="revenue", name="revenue_to_topic")
 def revenue_to_topic() -> DataFrame:
-    event = fn.struct("minute", "product", "orders", "revenue")
-    closed = spark.readStream.table("closed_minutes")
-    return closed.select(fn.col("product").alias("key"), fn.to_json(event).alias("value"))
+    return gold.records(spark.readStream.table("closed_minutes"), "revenue")

@@ -1,0 +1,26 @@
+"""Several outputs of one streaming query, in one function for `foreachBatch`. Each output knows its own batches, so all
+are exactly once, also if the query is killed between two."""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from penstock.spark.pipelines.delta import WriteBatch
+
+
+def read_once(write: WriteBatch) -> WriteBatch:
+    """Keep each batch while it is written: without this, every output reads and computes it again."""
+
+    @wraps(write)
+    def kept(rows: DataFrame, batch: int) -> None:
+        rows = rows.persist()
+        try:
+            write(rows, batch)
+        finally:
+            rows.unpersist()
+
+    return kept
