@@ -103,7 +103,7 @@ class FlyMqSession(RequestPipeline):
     def _invoke(self, handler: Handler | None, request: FlyMqRequest | CoalescedProduce) -> Outcome | None:
         self._next += 1
         if isinstance(request, CoalescedProduce):
-            self._held -= _weight(request)
+            self._held -= request.byte_size + len(request.values) * FRAME_BYTES
             return self._append(request)
         self._held -= _weight(request.frame)
         if handler is None:

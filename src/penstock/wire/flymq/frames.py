@@ -80,7 +80,7 @@ class CoalescingFramer(framing.Framer[Frame | C, FrameError]):
         frames: list[Frame | C] = []
         append, new, unpack, coalesce = frames.append, tuple.__new__, _HEADER.unpack_from, self._coalesce
         size = len(data)
-        start = self._past_stray(data)
+        start = self._past_stray(data) if self._short or self._skip else 0
         after = -1  # where the last frame ended
         while (body := start + HEADER_SIZE) <= size:
             beginning, opcode, flags, length = unpack(data, start)
@@ -97,7 +97,9 @@ class CoalescingFramer(framing.Framer[Frame | C, FrameError]):
                 start += _STRAY
             else:
                 break
-        self._keep(data, start, frames[-1] if start == after else None)
+        last = frames[-1] if start == after else None
+        if start < size or isinstance(last, Frame):
+            self._keep(data, start, last)
         return frames
 
     def _past_stray(self, data: bytes) -> int:
