@@ -27,10 +27,10 @@ import json
 import sys
 from pathlib import Path
 
-from penstock.spark import session
+from penstock.spark import catalog, session
 from penstock.spark.pipelines import delta
 
-topic, place, jars = sys.argv[1:]
+topic, place, jars, root = sys.argv[1:]
 spark = session(
     "delta",
     **{
@@ -57,7 +57,9 @@ written(spark.sql("SELECT 'a' AS id, 3L AS offset, 7L AS count, 'late' AS note")
 spark.sql(f"CREATE TABLE orders USING delta LOCATION '{topic}'")
 stream = spark.readStream.format("delta").load(topic).writeStream.format("parquet").trigger(availableNow=True)
 stream.option("path", place + "/copy").option("checkpointLocation", place + "/checkpoint").start().awaitTermination()
+catalog(spark, "shop", path=root)
 found = {
+    "catalog": rows("SELECT count(*) FROM shop.orders_table VERSION AS OF 0"),
     "topic": rows(f"SELECT partition, count(*), max(offset) FROM delta.`{topic}` GROUP BY ALL ORDER BY 1"),
     "values": rows("SELECT CAST(value AS string) FROM orders WHERE partition = 1 ORDER BY offset"),
     "headers": rows("SELECT headers[0].key, CAST(headers[0].value AS string) FROM orders WHERE headers IS NOT NULL"),
@@ -85,7 +87,7 @@ def test_deltas_own_connector_reads_topics_and_pipeline_tables(data_dir: DataDir
     data_dir.to_tables()
     url = table_ref(str(data_dir.root / "tables"), {}, *DEFAULT_SCOPE, "orders", topic).url
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, url, str(tmp_path), str(JARS)],
+        [sys.executable, "-c", PROGRAM, url, str(tmp_path), str(JARS), str(data_dir.root)],
         capture_output=True,
         text=True,
         timeout=500,
@@ -95,6 +97,7 @@ def test_deltas_own_connector_reads_topics_and_pipeline_tables(data_dir: DataDir
     said = [line.removeprefix("found ") for line in done.stdout.splitlines() if line.startswith("found ")]
     assert said, done.stdout + done.stderr[-4000:]
     assert json.loads(said[0]) == {
+        "catalog": [[21]],
         "topic": [[0, 20, 19], [1, 2, 1]],
         "values": [["a"], ["b"]],
         "headers": [["h", "1"]],

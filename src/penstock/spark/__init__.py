@@ -11,16 +11,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from penstock.spark.catalog_views import catalog
     from penstock.spark.decoding.frames import decode
     from penstock.spark.lag import LagListener, source_lags
     from penstock.spark.patient_start import start
     from penstock.spark.sessions import SessionUnusable, register, session
     from penstock.spark.topic_batches import into_topic
     from penstock.spark.topic_table import table
+    from penstock.spark.typed_rows import typed
 
 __all__ = [
     "LagListener",
     "SessionUnusable",
+    "catalog",
     "decode",
     "into_topic",
     "register",
@@ -28,12 +31,14 @@ __all__ = [
     "source_lags",
     "start",
     "table",
+    "typed",
 ]
 
 # None of the modules has the name of one of these: importing it would put the module in the function's place.
 _MODULE = {
     "LagListener": "lag",
     "SessionUnusable": "sessions",
+    "catalog": "catalog_views",
     "decode": "decoding.frames",
     "into_topic": "topic_batches",
     "register": "sessions",
@@ -41,6 +46,7 @@ _MODULE = {
     "source_lags": "lag",
     "start": "patient_start",
     "table": "topic_table",
+    "typed": "typed_rows",
 }
 
 

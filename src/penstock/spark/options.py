@@ -57,7 +57,8 @@ PATIENCE_OF_STREAMS: Final = 120_000  # ms that a broker may be away: they run u
 PATIENCE_OF_BATCHES: Final = 30_000  # somebody may be waiting for the answer, and may have misspelt the address
 WITHOUT_ANY: Final = (
     ". There is no option at all: Spark gives sources in Python none of those of CREATE TABLE … USING penstock; CREATE "
-    "TEMPORARY VIEW name USING penstock OPTIONS (…) keeps them"
+    "TEMPORARY VIEW name USING penstock OPTIONS (…) keeps them, and penstock.spark.catalog() makes a view for "
+    "each topic"
 )
 EARLIEST: Final = -2
 LATEST: Final = -1

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
@@ -36,6 +37,13 @@ _WITH_A_MEANING: Final = re.compile(r"[\\{}\[\]*?]")  # in a path that Spark is 
 _HADOOP: Final = {"s3": "s3a", "gcs": "gs", "az": "abfss"}  # what Spark calls the file systems that deltalake calls so
 
 
+class Moment(NamedTuple):
+    """A version of a table, or the one at a time."""
+
+    version: int | str | None
+    timestamp: datetime | str | None  # or in the form of ISO 8601
+
+
 class Past(NamedTuple):
     """The part of a topic that is read from its table."""
 
@@ -45,8 +53,17 @@ class Past(NamedTuple):
     hidden: list[Column]  # conditions of rows that must not be seen; none, if all may
 
 
-def table(spark: SparkSession, topic: str, *, columns: Sequence[str] | None = None, **options: Any) -> DataFrame:
-    """The topic as it is now: the columns of the source, or just these of them.
+def table(
+    spark: SparkSession,
+    topic: str,
+    *,
+    columns: Sequence[str] | None = None,
+    version: int | str | None = None,
+    timestamp: datetime | str | None = None,
+    **options: Any,
+) -> DataFrame:
+    """The topic as it is now: the columns of the source, or just these of them. With a `version`, or as of a
+    `timestamp`, what its Delta table had then, as far as that is still there.
 
     Options are those of the source that say where the log is (`path`, or `bootstrap.servers`, `user`, `password`, …;
     with `_` for `.` if you like), `includeHeaders`, and a few more: `minPartitions`, `maxRecordsPerPartition`,
@@ -58,6 +75,9 @@ def table(spark: SparkSession, topic: str, *, columns: Sequence[str] | None = No
     connection, schema = _checked(given), _schema(given, columns)
     retries = given.retries(PATIENCE_OF_BATCHES)
     budget = OutageBudget(retries.timeout, retries.at_least, retries.interval)
+    if version is not None or timestamp is not None:
+        past, _ = budget.call(lambda: look(connect(connection), topic, Moment(version, timestamp)))
+        return _past(spark, topic, past, schema) if past.files else spark.createDataFrame([], schema)
     past, bounds = budget.call(lambda: look(connect(connection), topic))
     starts = {place: max(found.start, past.ends.get(place.partition, 0)) for place, found in bounds.items()}
     tail = {place: start for place, start in starts.items() if start < bounds[place].high_watermark}
@@ -93,11 +113,11 @@ def _schema(given: Given, columns: Sequence[str] | None) -> StructType:
     return schema
 
 
-def look(log: Log, topic: str) -> tuple[Past, dict[TopicPartition, Bounds]]:
+def look(log: Log, topic: str, moment: Moment | None = None) -> tuple[Past, dict[TopicPartition, Bounds]]:
     """The newest version of the table, and then how far the topic reaches: never the other way round, or the table
     could have more than the topic."""
     info = log.table(topic)
-    found = None if info is None else _open(info, topic)
+    found = None if info is None else _open(info, topic, moment)
     bounds = {place: found for place, found in log.bounds([topic]).items() if place.topic == topic}
     if not bounds:
         raise TopicMissing(f"There is no topic {topic!r} (or this user may not read it). Create it first")
@@ -106,11 +126,26 @@ def look(log: Log, topic: str) -> tuple[Past, dict[TopicPartition, Bounds]]:
     return _visible(info, found, {place.partition: inner for place, inner in bounds.items()}), bounds
 
 
-def _open(info: TableInfo, topic: str) -> Table | None:
+def _open(info: TableInfo, topic: str, moment: Moment | None) -> Table | None:
     from penstock.log.tables.location import TableRef
     from penstock.log.tables.table import Table
 
-    return Table.open(TableRef(info.topic, topic, info.url, info.options))
+    version = None if moment is None else version_at(info.url, info.options, moment)
+    return Table.open(TableRef(info.topic, topic, info.url, info.options), version)
+
+
+def version_at(url: str, options: Mapping[str, str], moment: Moment) -> int:
+    from deltalake import DeltaTable
+
+    if moment.version is not None and moment.timestamp is not None:
+        raise OptionRefused("Both 'version' and 'timestamp' given; give one")
+    if moment.version is not None:
+        return int(moment.version)
+    found = DeltaTable(url, storage_options=dict(options) or None)
+    at = moment.timestamp
+    assert at is not None
+    found.load_as_version((datetime.fromisoformat(at) if isinstance(at, str) else at).astimezone(UTC))
+    return int(found.version())
 
 
 def _visible(info: TableInfo, found: Table, bounds: Mapping[int, Bounds]) -> Past:
