@@ -184,7 +184,7 @@ class Doors:
 
 
 class Turn(NamedTuple):
-    """How many events of each kind a turn has."""
+    """The number of events of each kind in a turn."""
 
     orders: int
     web: int

@@ -75,7 +75,7 @@ def silver(raw: DataFrame, pipeline: Project, kind: str) -> DataFrame:
 
 
 def quality(raw: DataFrame, pipeline: Project) -> DataFrame:
-    """How many rows there were, and how many broke each rule."""
+    """The number of rows, and of those that broke each rule."""
     counts = (
         EXPECTATIONS[kind].count(typed(raw, pipeline, kind)).select(fn.lit(kind).alias("dataset"), "*")
         for kind in SHAPES
@@ -84,7 +84,7 @@ def quality(raw: DataFrame, pipeline: Project) -> DataFrame:
 
 
 def rejected(raw: DataFrame, pipeline: Project) -> DataFrame:
-    """What is dropped, as records for a topic: the bytes as they came, where they came from, and why they are here."""
+    """Dropped rows as records for a topic: the bytes as they came, where they came from, and why they are here."""
     headers = [
         header("origin", "concat_ws('/', topic, partition, offset)"),
         header("reason", "concat_ws(', ', broken)"),
