@@ -12,9 +12,9 @@ CANARIES: Final = (
         "transaction split",
         "a transaction is committed by two appends: a crash between them leaves half of it",
         "broker/transactions/transactions.py",
-        "appended = self._state_log.append(writes, [*created, TransactionCommitted(id, now)])",
+        "appended = self._state_log.append(\n            writes, [*created, TransactionCommitted(id, now)], ",
         "self._state_log.append(writes[:1], created)\n"
-        "        appended = self._state_log.append(writes[1:], [TransactionCommitted(id, now)])",
+        "        appended = self._state_log.append(\n            writes[1:], [TransactionCommitted(id, now)], ",
         (
             "tests/broker/transactions/test_transactions.py::test_a_crash_between_two_commit_groups_does_not_split_a_transaction",
             "tests/crash/test_transactions.py::test_a_crash_at_every_boundary_leaves_transactions_whole",

@@ -34,7 +34,7 @@ QUIET_SECONDS: Final = 2.5  # an owner that is alive writes once a second
 
 
 class Ends(NamedTuple):
-    """Where the journal is copied from and to, and the tables."""
+    """The source and the target of the journal's copy, and those of the tables."""
 
     directory: str
     url: str

@@ -374,7 +374,7 @@ class FileEngine:
                 self._dropped |= sealed.drops
                 self._table_ends.drop(sealed.drops)
         sealed.outcome.finish()
-        if self._producers.unsettled:
+        if self._producers.uncommitted:
             self._producers.settle()
         for log in touched.values():
             for callback in list(log.watchers):

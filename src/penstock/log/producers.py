@@ -40,7 +40,7 @@ class ProducerTable:
         self._known: dict[bytes, Known] = {}  # in order of last use
         self._owned: dict[bytes, dict[bytes, None]] = {}  # by owner, in the same order
         self._undo: list[tuple[bytes, Known | None, bytes | None, Known | None]] = []
-        self.unsettled: dict[tuple[bytes, int, int], CommitGroup] = {}
+        self.uncommitted: dict[tuple[bytes, int, int], CommitGroup] = {}
 
     def check(self, producer: Producer) -> tuple[Produced, CommitGroup | None] | None:
         """The first outcome if this is a repeat (with its group if that is not committed yet), None if it is
@@ -54,7 +54,7 @@ class ProducerTable:
             raise ProducerFenced(f"epoch {producer.epoch} was replaced by epoch {known.epoch}")
         for produced in known.appends:
             if produced.sequence == producer.sequence:
-                return produced, self.unsettled.get((producer.id, producer.epoch, producer.sequence))
+                return produced, self.uncommitted.get((producer.id, producer.epoch, producer.sequence))
         last = known.appends[-1].sequence
         if producer.sequence != last + 1:
             raise SequenceOutOfOrder(f"sequence {producer.sequence} does not follow {last}")
@@ -67,7 +67,7 @@ class ProducerTable:
         if before is None and len(self._known) > KNOWN_PRODUCERS:
             evicted = self._evict()
         self._undo.append((produced.producer, before, *(evicted or (None, None))))
-        self.unsettled[produced.producer, produced.epoch, produced.sequence] = group
+        self.uncommitted[produced.producer, produced.epoch, produced.sequence] = group
 
     def apply(self, produced: Produced) -> None:
         known = self._known.pop(produced.producer, None)
@@ -104,9 +104,9 @@ class ProducerTable:
 
     def settle(self) -> None:
         """Groups have been committed: forget how to undo them. They commit in order, so the open ones are last."""
-        if self.unsettled:
-            self.unsettled = {key: group for key, group in self.unsettled.items() if group.state is GroupState.OPEN}
-            del self._undo[: len(self._undo) - len(self.unsettled)]
+        if self.uncommitted:
+            self.uncommitted = {key: group for key, group in self.uncommitted.items() if group.state is GroupState.OPEN}
+            del self._undo[: len(self._undo) - len(self.uncommitted)]
 
     def roll_back(self) -> None:
         """Every open group failed."""
@@ -117,7 +117,7 @@ class ProducerTable:
             if evicted_id is not None and evicted is not None:
                 self._known = {evicted_id: evicted, **self._known}
         self._undo.clear()
-        self.unsettled.clear()
+        self.uncommitted.clear()
         self._index()
 
     def dump(self) -> list[tuple[bytes, Known]]:

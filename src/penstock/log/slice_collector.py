@@ -6,7 +6,7 @@ from penstock.log.batch import Batch, RecordSlice
 
 
 class SliceCollector:
-    """What a read has found: at least one record, else up to both limits. `offset` is where it goes on."""
+    """The findings of one read: at least one record, else up to both limits. `offset` is where it goes on."""
 
     __slots__ = ("_bytes_left", "_records_left", "found", "offset")
 

@@ -1,4 +1,4 @@
-"""Where the log is, and who asks: the options that functions beside the source take, and nothing else."""
+"""The log's address, and who asks: the options that functions beside the source take, and nothing else."""
 
 from __future__ import annotations
 

@@ -329,6 +329,8 @@ OF_ONE_OPERATION: dict[str, dict[str, Any]] = {
     "delays.schedule": {"key": None, "delay_us": 0},
     "schemas.register": {"kind": SchemaKind.JSON, "definition": b"{}"},
     "schemas.check_next": {"kind": SchemaKind.JSON, "definition": b"{}"},
+    "schemas.with_definition": {"kind": SchemaKind.JSON, "definition": b"{}"},
+    "schemas.with_id": {"number": 1},
     "schemas.set_mode": {"mode": Compatibility.NONE},
     "schemas.validate": {"message": b"{}"},
     "schemas.decode": {"message": b"{}"},

@@ -53,7 +53,7 @@ class SchemaBody(msgspec.Struct, rename="camel"):
 
 
 class ConfigBody(msgspec.Struct, rename="camel"):
-    """What the next version of a subject must be able to do."""
+    """The compatibility that the next version of a subject must have."""
 
     compatibility: str
 

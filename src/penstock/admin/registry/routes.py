@@ -148,7 +148,7 @@ class RegistryRoutes:
         return self._shown([])
 
     def delete(self, request: Request) -> Outcome:
-        """What is deleted is gone at once; a client that then asks for that is told so."""
+        """Delete at once and for good; a client that then asks for the permanent deletion is told that it is done."""
         name = request.names["subject"]
         if request.query.permanent and self._schemas.known_empty(request.identity, request.scope, name):
             return self._shown([])

@@ -52,7 +52,7 @@ class TableSpan(NamedTuple):
 
 
 class TypedRows(msgspec.Struct):
-    """What the typed table of a topic with a schema is made by."""
+    """The schemas and bounds by which the typed table of a topic is made."""
 
     schemas: list[Schema]  # the newest versions, the oldest of them first
     hidden: dict[int, list[int]]  # by partition: the offset below which all records are gone, and single ones

@@ -329,7 +329,7 @@ class Tables:
         )
 
     def _typed(self, topic: Topic, room: int) -> TypedRows | None:
-        """What the typed table of the topic is made by; None if it has none, or its schema has no room in this job."""
+        """The schemas and bounds of the topic's typed table; None if it has none, or the job has no room for them."""
         name = topic.settings.schema
         if name is None or not self._policy.typed:
             return None

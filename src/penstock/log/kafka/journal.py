@@ -20,7 +20,7 @@ SALT: Final = int.from_bytes(b"PENSTOCK", "little")
 
 
 class JournalTrimmed(LogError):
-    """What was asked for is not in the journal any more: tables and snapshots have it."""
+    """The journal does not hold that any more: tables and snapshots have it."""
 
 
 class JournalRecord(NamedTuple):

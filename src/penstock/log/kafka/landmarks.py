@@ -59,8 +59,8 @@ def beginning(landmarks: Iterable[Landmark], snapshots: Collection[int], first: 
 
 
 def thinned(landmarks: Iterable[Landmark], first_needed: int) -> list[Landmark]:
-    """Those that may be needed yet: from the last one before the first group that is needed on. Of too many, every
-    second goes; any of them may be missing."""
+    """The landmarks that may be needed yet: from the last one before the first group that is needed on. Of too many,
+    every second goes; any of them may be missing."""
     found = sorted(set(landmarks))
     before = [each for each in found if each.group < first_needed]
     found = before[-1:] + [each for each in found if each.group >= first_needed]

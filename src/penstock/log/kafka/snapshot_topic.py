@@ -43,7 +43,7 @@ class KeyedTopic(Protocol):
         """Everything up to the end, in order."""
 
     def put(self, items: Sequence[Item]) -> None:
-        """When this returns they are stored, in this order."""
+        """Store them, in this order, before this returns."""
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -120,7 +120,7 @@ class SnapshotTopic:
         self._topic.put([(key, value)])
 
     def drop_snapshots_before(self, group: int) -> None:
-        """Those that are known, and what is left of any that was never finished. The manifest goes first."""
+        """Drop earlier snapshots, and what is left of any that was never finished. The manifest goes first."""
         for old in sorted(number for number in self._keys if number < group):
             gone: list[Item] = [(key, None) for key in sorted(self._keys[old])]
             if gone:

@@ -37,7 +37,7 @@ class TableFiles(NamedTuple):
     bytes: int
 
 
-class _Place:
+class _TableFolder:
     """A folder or an object store with tables. Paths are relative to it and use `/`."""
 
     def __init__(self, url: str, options: Mapping[str, str]) -> None:
@@ -61,7 +61,7 @@ class _Place:
                 yield piece
 
     def write(self, path: str, pieces: Iterator[bytes]) -> None:
-        """When this returns the file is there for good."""
+        """Write the file; it is there for good when this returns."""
         if self.folder is None:
             with closing(self._files.open_output_stream(path)) as stream:
                 for piece in pieces:
@@ -85,7 +85,7 @@ class _Place:
 def exist(url: str, options: Mapping[str, str]) -> bool:
     """Whether there is any table in a place. Raises TablesDiffer if it cannot be read."""
     try:
-        return bool(_Place(url, options).sizes())
+        return bool(_TableFolder(url, options).sizes())
     except (OSError, pa.ArrowException) as error:
         raise TablesDiffer(f"{url} cannot be read: {error}") from None
 
@@ -94,7 +94,7 @@ def copy_tables(source: str, target: str, options: Mapping[str, str], progress: 
     """Copy what is not there yet. A file of the same length is taken to be the same; `compare_tables` looks into each.
     Raises TablesDiffer."""
     try:
-        here, there = _Place(source, options), _Place(target, options)
+        here, there = _TableFolder(source, options), _TableFolder(target, options)
         wanted, found = here.sizes(), there.sizes()
         strangers = found.keys() - wanted.keys()
         if strangers:
@@ -117,7 +117,7 @@ def _log_last(path: str) -> tuple[bool, str]:
 def compare_tables(source: str, target: str, options: Mapping[str, str], progress: Progress) -> TableFiles:
     """Compare every byte. Raises TablesDiffer."""
     try:
-        here, there = _Place(source, options), _Place(target, options)
+        here, there = _TableFolder(source, options), _TableFolder(target, options)
         wanted, found = here.sizes(), there.sizes()
         for path in sorted(wanted.keys() ^ found.keys()):
             raise TablesDiffer(f"{path} is only in {source if path in wanted else target}")
@@ -132,7 +132,7 @@ def compare_tables(source: str, target: str, options: Mapping[str, str], progres
     return TableFiles(len(wanted), total)
 
 
-def _whole(place: _Place, path: str) -> bytes:
+def _whole(place: _TableFolder, path: str) -> bytes:
     """A digest: streams need not come in the same pieces."""
     digest = sha256()
     for piece in place.pieces(path):

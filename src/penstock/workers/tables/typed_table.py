@@ -154,7 +154,7 @@ class TypedTable:
         self._ends[partition] = end
 
     def _sync(self) -> None:
-        """What was written survives a loss of power. One that comes before leaves what `mend` sets aside."""
+        """Make what was written survive a loss of power. One that comes before leaves what `mend` sets aside."""
         assert self.delta is not None
         added = pa.table(self.delta.get_add_actions())["path"].to_pylist()
         self._store.sync([path for path in added if path not in self._synced])
