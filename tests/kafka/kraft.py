@@ -55,13 +55,20 @@ class Link(NamedTuple):
 
 class Node:
     def __init__(
-        self, directory: Path, number: int, port: int, controller: int, voters: str, links: Sequence[Link] = ()
+        self,
+        directory: Path,
+        number: int,
+        port: int,
+        controller: int,
+        voters: str,
+        links: Sequence[Link] = (),
+        more: str = "",
     ) -> None:
         self.directory, self.number, self.port, self.links = directory, number, port, links
         directory.mkdir(parents=True)
         self._properties = directory / "server.properties"
         self._properties.write_text(
-            _PROPERTIES.format(
+            (_PROPERTIES + more).format(
                 node=number,
                 voters=voters,
                 port=port,
@@ -106,14 +113,15 @@ class Node:
 
 
 class Cluster:
-    def __init__(self, directory: Path, nodes: int, links: int = 0) -> None:
-        """Each node has so many ports more, under other addresses."""
+    def __init__(self, directory: Path, nodes: int, links: int = 0, more: str = "") -> None:
+        """Each node has so many ports more, under other addresses. `more` are properties besides, or others than above."""
         ports = [(steady_port(), steady_port()) for _ in range(nodes)]
         voters = ",".join(f"{n}@127.0.0.1:{controller}" for n, (_, controller) in enumerate(ports, 1))
         self.nodes = [
             Node(
                 *(directory / f"node-{n}", n, port, controller, voters),
                 [Link(steady_port(), steady_port()) for _ in range(links)],
+                more,
             )
             for n, (port, controller) in enumerate(ports, 1)
         ]

@@ -144,6 +144,14 @@ def main() -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+    except Exception as error:
+        from penstock.config.settings import ConfigError
+
+        if not isinstance(error, ConfigError):
+            raise
+        # A file that a key names, which is read when it is needed.
+        typer.echo(f"penstock: {error}", err=True)
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -84,6 +84,7 @@ def copy(
 
     penstock storage copy /var/lib/penstock kafka://k1:9092,k2:9092/orders --tables-to s3://lake/orders --verify
     """
+    from penstock.config.settings import ConfigError
     from penstock.log.errors import LogError
     from penstock.server.errors import StartFailed
     from penstock.server.storage import open_journal
@@ -96,7 +97,7 @@ def copy(
         try:
             journal, found = open_journal(settings, ends.url, create=ends.to_kafka and not verify)
             copied = _Copy(settings, ends, journal, found, progress).run(verify=verify)
-        except (LogError, StartFailed) as error:
+        except (LogError, StartFailed, ConfigError) as error:
             fail(error)
     _show(output, ends, *copied)
 
@@ -147,10 +148,21 @@ class _Copy:
         from penstock.log.kafka.copy import compare, refuse_active
 
         refuse_active(self._journal, QUIET_SECONDS)
+        if not verify:
+            self._reserve()
         tables = self._tables(verify=verify) if self._ends.tables_move else None
         compared = compare(self._files, self._journal, self._source.cell, self._progress) if verify else self._copy()
         refuse_active(self._journal, 0)
         return compared, tables
+
+    def _reserve(self) -> None:
+        """No broker may use the target from now on until the copy is whole."""
+        from penstock.log.kafka.copy import reserve_files, reserve_journal
+
+        if self._ends.to_kafka:
+            reserve_journal(self._files, self._ends.directory, self._journal, self._source.cell)
+        else:
+            reserve_files(self._source, self._files)
 
     def _copy(self) -> Compared:
         from penstock.log.kafka.copy import to_files, to_journal

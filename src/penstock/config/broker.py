@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import msgspec
 
@@ -16,7 +17,7 @@ from penstock.broker.security.lockout import LockoutPolicy
 from penstock.broker.security.user import UserPolicy
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.tables.table import TablePolicy
-from penstock.config.settings import Settings
+from penstock.config.settings import ConfigError, Settings
 from penstock.config.tokens import token_policy
 from penstock.log.engine import Durability, Retention
 from penstock.log.file_engine import LogSettings
@@ -36,7 +37,8 @@ def log_settings(settings: Settings, durability: Durability | None = None) -> Lo
 
 
 def broker_settings(settings: Settings, data_dir: str) -> BrokerSettings:
-    """The policies of all services. Raises ConfigError for keys of tokens that cannot be read."""
+    """The policies of all services. Raises ConfigError for keys of tokens, or of an object store, that cannot
+    be read."""
     return BrokerSettings(
         access=access_policy(settings),
         limits=limits(settings),
@@ -134,12 +136,28 @@ def cache_policy(settings: Settings) -> CachePolicy:
     return CachePolicy(**msgspec.structs.asdict(settings.cache))
 
 
+def object_store_options(given: Sequence[str]) -> dict[str, str]:
+    """`NAME=VALUE`, and `NAME.file=PATH` for a value that is in a file. Raises ConfigError."""
+    options = {}
+    for option in given:
+        name, value = option.split("=", 1)
+        if name.endswith(".file"):
+            name = name.removesuffix(".file")
+            try:
+                with open(os.path.expanduser(value), encoding="utf-8") as file:
+                    value = file.read().strip()
+            except (OSError, UnicodeDecodeError) as error:
+                raise ConfigError(f"tables.options: {name}.file: {value} cannot be read: {error}") from None
+        options[name] = value
+    return options
+
+
 def table_policy(settings: Settings, data_dir: str) -> TablePolicy:
     tables = settings.tables
     return TablePolicy(
         enabled=tables.enabled,
         root=tables.url or os.path.join(data_dir, "tables"),
-        options=dict(option.split("=", 1) for option in tables.options),
+        options=object_store_options(tables.options),
         file_bytes=tables.file_bytes,
         keep_us=int(tables.keep_seconds * 1_000_000),
         maintenance_us=int(tables.care_seconds * 1_000_000),

@@ -12,13 +12,15 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from penstock.config.settings import DOOR_NAMES, UDP_DOORS, Config, ConfigError, Settings
 from penstock.config.units import DURATION_UNITS, QUANTITY, SIZE_UNITS
 from penstock.transport.endpoint import parse_endpoint
+
+SECRET_WORDS: Final = ("secret", "password", "token", "key", "credential", "sas")
 
 ENV_PREFIX = "PENSTOCK_"
 # Read by the test suite, the benchmarks and the command line itself; they are no keys.
@@ -222,8 +224,18 @@ def to_toml(config: Config) -> str:
             section = table
             lines += ["", f"[{section}]"]
         holder = getattr(config.settings, table) if dot else config.settings
-        lines.append(f"{name} = {to_toml_value(getattr(holder, name))}  # {config.origin(key)}")
+        value = getattr(holder, name)
+        if key == "tables.options":
+            value = tuple(map(without_secret, value))
+        lines.append(f"{name} = {to_toml_value(value)}  # {config.origin(key)}")
     return "\n".join(lines) + "\n"
+
+
+def without_secret(option: str) -> str:
+    """An option of an object store as it may be shown: a credential only by its name, or by that of its file."""
+    name = option.partition("=")[0]
+    secret = any(word in name.lower() for word in SECRET_WORDS) and not name.endswith(".file")
+    return f"{name}=(not shown)" if secret else option
 
 
 def to_toml_value(value: Any) -> str:

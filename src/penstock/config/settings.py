@@ -380,7 +380,8 @@ class TablesSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     url: Annotated[str, Meta(max_length=4096)] = ""
     """Location of tables: a directory, or any URL that `deltalake` accepts. Empty: `tables` in the data directory."""
     options: tuple[Annotated[str, Meta(pattern="^[^=]+=")], ...] = ()
-    """`NAME=VALUE` options for the object store, such as credentials."""
+    """`NAME=VALUE` options for the object store, such as its region; `NAME.file=PATH` for a credential that is in a
+    file. Credentials in the environment work too."""
     file_bytes: Annotated[int, Meta(ge=64 * KIB, le=64 * GIB, extra=SIZE)] = _TABLES.file_bytes
     """Size to which small files are merged."""
     keep_seconds: Annotated[float, Meta(ge=0, le=30 * DAY, extra=DURATION)] = _TABLES.keep_us / 1e6

@@ -313,6 +313,10 @@ class Engine(Protocol):
 
     # -- maintenance
 
+    @property
+    def owner_term(self) -> tuple[str, int] | None:
+        """The journal that this broker owns, and in which term, if there may be other owners; see `TableWriter`."""
+
     def maintain(self, now: int, retention: Callable[[PartitionId], Retention]) -> None:
         """Retention, closing of old files, syncing at level `written`. Called about once a second."""
 

@@ -129,6 +129,7 @@ class FileEngine:
         self.reclaimed = Reclaimed(0, 0)
         self.commit_latency = Latency()
         self.write_failures = 0
+        self.owner_term: tuple[str, int] | None = None  # set by the committer of a journal that may have other owners
         self._on_late_commit: Callable[[], None] = lambda: None
         self._committer = committer
         committer.attach(self)

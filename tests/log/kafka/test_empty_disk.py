@@ -52,7 +52,11 @@ def test_the_journal_is_trimmed_and_a_new_broker_has_everything() -> None:
     assert 0 < first < len(journal.records)
     log.kill()
     disk = SimDisk()
+    found = ensure_filled(journal, source(), disk, SMALL.file_bytes, START)
+    assert found.owner == "{}"  # the claim in force, though the journal has it no more
+    assert log.engine.owner_term == ("topic", 1)
     other = open_owner(journal, disk, table)
+    assert other.engine.owner_term == ("topic", 2)  # by which tables know who may change them
     assert other.opening.engine.first_group > 1
     assert other.engine.recover().snapshot == b"state"
     assert other.engine.bounds(A) == Bounds(0, END)

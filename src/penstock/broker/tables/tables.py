@@ -49,7 +49,7 @@ from penstock.broker.tables.table import (
 from penstock.broker.topics import topic_rules
 from penstock.log.engine import CommitGroup, PartitionId, Retention, TieredReader, partition_id, topic_of
 from penstock.log.errors import LogError, TableDamaged
-from penstock.log.tables.location import TableRef, table_ref
+from penstock.log.tables.location import TableRef, TableWriter, table_ref
 from penstock.log.tiered_read import LazyTieredReader, place_of
 
 logger = logging.getLogger(__name__)
@@ -182,7 +182,9 @@ class Tables:
         return self._place(topic.scope, topic.name, topic.id)
 
     def _place(self, scope: Scope, name: str, topic: int) -> TableRef:
-        return table_ref(self._policy.root, self._policy.options, *scope, name, topic)
+        term = self._state_log.engine.owner_term
+        writer = None if term is None else TableWriter(*term)
+        return table_ref(self._policy.root, self._policy.options, *scope, name, topic, writer)
 
     def _open_past(self) -> TieredReader:
         from penstock.log.tables.row_group_reader import TablePast  # takes its time, and many brokers never need it

@@ -17,6 +17,7 @@ from penstock.log.kafka.fencing import Term, View
 from penstock.log.kafka.landmarks import Landmark
 
 PATH: Final = "KAFKA"
+COPY: Final = "COPY"  # beside it while the directory is being filled by `penstock storage copy`
 
 
 class WrongJournal(LogError):
@@ -98,10 +99,14 @@ def adopt(files: Files, source: Source) -> Checkpoint:
 def refuse_cache(files: Files) -> None:
     """For those who would write to the segments alone. Raises WrongJournal."""
     try:
-        found = load(files) if PATH in files.list("") else None
+        names = files.list("")
     except FileNotFoundError:
         return
-    if found is not None:
+    if COPY in names:
+        raise WrongJournal(
+            "the data directory is a copy that is not whole: run the same `penstock storage copy` again, to its end"
+        )
+    if PATH in names and (found := load(files)) is not None:
         raise WrongJournal(
             f"the data directory is the cache of the journal {found.source.name!r} on Kafka: start with --storage"
         )

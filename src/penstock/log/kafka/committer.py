@@ -76,14 +76,17 @@ class KafkaCommitter:
         loop: asyncio.AbstractEventLoop,
         settings: CommitterSettings | None = None,
         *,
+        journal_id: str = "",
         checkpoint: Callable[[View, bytes, Sequence[Landmark]], object] = lambda *_: None,
         upkeep: Callable[[Sequence[Landmark], int], None] = lambda *_: None,
         on_lost: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`checkpoint` stores how far the segments are, which are synced by then, and whose term that is. `upkeep`: see
-        `Upkeep.run`. `on_lost` is called on the loop, when the log takes no more writes for good."""
+        """`journal_id` tells the journal from all others. `checkpoint` stores how far the segments are, which are
+        synced by then, and whose term that is. `upkeep`: see `Upkeep.run`. `on_lost` is called on the loop, when the
+        log takes no more writes for good."""
         self._loop = loop
         self._settings = settings or CommitterSettings()
+        self._journal_id = journal_id
         self._checkpoint = checkpoint
         self._upkeep = upkeep
         self._upkeeper: Worker | None = None
@@ -126,8 +129,13 @@ class KafkaCommitter:
         """The term in force is ours, and the segments have everything up to `view`. `landmarks` are theirs."""
         self._journal, self._producer, self._view, self._claim = journal, producer, view, claim
         self._landmarks = list(landmarks)
+        self._name_owner(view)
         self._upkeeper = Worker("penstock-upkeep") if self._settings.upkeep_seconds else None
         self._answers.start()
+
+    def _name_owner(self, view: View) -> None:
+        assert self._engine is not None
+        self._engine.owner_term = (self._journal_id, view.term.number) if self._journal_id else None
 
     @property
     def term(self) -> Term:
@@ -255,7 +263,9 @@ class KafkaCommitter:
             if finding.producer is not None:
                 self._producer = finding.producer
             self._view = finding.view
-        if not own:
+        if own:
+            self._name_owner(finding.view)
+        else:
             self._lost = True
         if not own or engine.in_flight:
             engine.abandon(cause)  # what was sent and is not there never will be

@@ -22,7 +22,7 @@ from penstock.log.errors import LogError, LogUnavailable
 from penstock.log.files import Files, replace
 from penstock.log.kafka import checkpoint
 from penstock.log.kafka.cell import decode, read_until, records_until, seek_office
-from penstock.log.kafka.checkpoint import Source, refuse_cache
+from penstock.log.kafka.checkpoint import COPY, Source, refuse_cache
 from penstock.log.kafka.fencing import Kind, Stamp, Verdict, View
 from penstock.log.kafka.filling import ensure_filled
 from penstock.log.kafka.journal import Journal, JournalProducer, encode_value
@@ -32,7 +32,6 @@ from penstock.log.recovery import ForeignGroup, foreign_group
 from penstock.log.scan import Scan
 from penstock.log.segment import Segment, journal_path
 
-MARK: Final = "COPY"  # in a data directory that is being filled
 IN_FLIGHT: Final = 5  # groups: as many requests as an idempotent producer has on their way
 IN_FLIGHT_BYTES: Final = 32 << 20
 STEP_SECONDS: Final = 0.25
@@ -190,20 +189,36 @@ def _start(content: Content, first_offset: int, first_group: int) -> Landmark:
 # -- to Kafka
 
 
+def reserve_journal(files: Files, text: str, journal: Journal, cell: int) -> None:
+    """Note that the journal is to be a copy of the data directory, which `text` names, or check that it was noted: from
+    then on no broker uses it. Raises LogError."""
+    refuse_cache(files)
+    first = _first_segment(files)
+    topic = SnapshotTopic(journal.snapshots(), cell)
+    content = topic.read()
+    me = _copying(files, text, first)
+    if content.copying is None and (journal.bounds()[1] or content.snapshots):
+        raise CopyRefused("the journal on Kafka is in use, or was: copy to another NAME")
+    if content.copying is not None and content.copying.source != me.source:
+        raise CopyRefused(f"the journal on Kafka is a part of a copy of {content.copying.text}: copy to another NAME")
+    if content.copying is None:
+        topic.put_copying(me)
+
+
+def _copying(files: Files, text: str, first: Segment) -> Copying:
+    return Copying(identity.read(files) or f"{first.salt:016x}", text)
+
+
 def to_journal(
     files: Files, text: str, journal: Journal, cell: int, largest: int, progress: Progress = nobody_sees
 ) -> Compared:
     """Copy the journal of a data directory, which `text` names, to one on Kafka that is empty, or has a part of this
     copy. Blocks; raises LogError or OSError."""
-    refuse_cache(files)
+    reserve_journal(files, text, journal, cell)
     first = _first_segment(files)
     topic = SnapshotTopic(journal.snapshots(), cell)
     content = topic.read()
-    me = Copying(identity.read(files) or f"{first.salt:016x}", text)
-    _refuse_used(content, journal, me)
-    if content.copying is None:
-        topic.put_copying(me)
-    view, producer = _claim(journal, max(content.landmarks, default=START).view, me)
+    view, producer = _claim(journal, max(content.landmarks, default=START).view, text)
     if view.group < first.first_group - 1:
         mark = landmark(view._replace(group=first.first_group - 1), first.first_position)
         topic.put_landmark(mark)
@@ -218,20 +233,13 @@ def to_journal(
     return compared
 
 
-def _refuse_used(content: Content, journal: Journal, me: Copying) -> None:
-    if content.copying is None and (journal.bounds()[1] or content.snapshots):
-        raise CopyRefused("the journal on Kafka is in use, or was: copy to another NAME")
-    if content.copying is not None and content.copying.source != me.source:
-        raise CopyRefused(f"the journal on Kafka is a part of a copy of {content.copying.text}: copy to another NAME")
-
-
-def _claim(journal: Journal, start: View, me: Copying) -> tuple[View, JournalProducer]:
+def _claim(journal: Journal, start: View, text: str) -> tuple[View, JournalProducer]:
     """Own the journal, so that whoever else writes to it is found out."""
     reader = journal.reader(start.offset)
     try:
         end = journal.bounds()[1]
         view = read_until(reader, start, end, lambda _view, _record, _verdict: None)
-        value = msgspec.json.encode({"host": f"penstock storage copy of {me.text}"})
+        value = msgspec.json.encode({"host": f"penstock storage copy of {text}"})
         view, producer = seek_office(
             journal, reader, view, secrets.token_hex(8), value, lambda _view, _record, _verdict: None
         )
@@ -303,24 +311,30 @@ def _put_snapshots(files: Files, topic: SnapshotTopic, content: Content, first_g
 # -- to files
 
 
+def reserve_files(source: Source, files: Files) -> None:
+    """Note that the data directory is to be a copy of a journal, or check that it was noted. Raises CopyRefused or
+    OSError."""
+    files.make_directory("")
+    names = files.list("")
+    if COPY not in names:
+        if segment.exist(files) or identity.traces(files) or checkpoint.PATH in names:
+            raise CopyRefused("the data directory is in use, or was: copy to a new one")
+        replace(files, COPY, msgspec.json.encode(source))
+        files.sync_directory("")
+    elif _marked(files) != source:
+        raise CopyRefused("the data directory has a part of a copy of another journal: copy to a new one")
+
+
 def to_files(
     journal: Journal, source: Source, files: Files, file_bytes: int, now: int, progress: Progress = nobody_sees
 ) -> Compared:
     """Copy a journal on Kafka to a data directory that has none, or has a part of this copy. Blocks; raises LogError or
     OSError."""
-    files.make_directory("")
-    names = files.list("")
-    if MARK not in names:
-        if segment.exist(files) or identity.traces(files) or checkpoint.PATH in names:
-            raise CopyRefused("the data directory is in use, or was: copy to a new one")
-        replace(files, MARK, msgspec.json.encode(source))
-        files.sync_directory("")
-    elif _marked(files) != source:
-        raise CopyRefused("the data directory has a part of a copy of another journal: copy to a new one")
-    if checkpoint.PATH in names or not segment.exist(files):
+    reserve_files(source, files)
+    if checkpoint.PATH in files.list("") or not segment.exist(files):
         _fill(journal, source, files, file_bytes, now, progress)
     compared = compare(files, journal, source.cell, progress)
-    for name in (checkpoint.PATH, MARK):
+    for name in (checkpoint.PATH, COPY):
         if name in files.list(""):
             files.remove(name)
             files.sync_directory("")
@@ -338,7 +352,7 @@ def _fill(journal: Journal, source: Source, files: Files, file_bytes: int, now: 
 
 
 def _marked(files: Files) -> Source | None:
-    with contextlib.closing(files.open(MARK, writable=False)) as file:
+    with contextlib.closing(files.open(COPY, writable=False)) as file:
         try:
             return msgspec.json.decode(file.read(0, file.size()), type=Source)
         except msgspec.MsgspecError:

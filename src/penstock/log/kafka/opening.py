@@ -41,6 +41,7 @@ class CellOpening:
         self._committer = KafkaCommitter(
             loop,
             committing,
+            journal_id=source.topic,
             checkpoint=partial(checkpoint.store, files, source),
             upkeep=Upkeep(journal, source.cell, files).run,
             on_lost=on_lost,

@@ -22,7 +22,7 @@ from penstock.log.errors import LogError, LogUnavailable
 from penstock.log.kafka.checkpoint import Source
 from penstock.log.kafka.client import snapshots_topic
 from penstock.log.kafka.snapshot_topic import PIECE_BYTES
-from penstock.log.kafka.url import KafkaAddress
+from penstock.log.kafka.url import InvalidAddress, KafkaAddress
 
 logger = logging.getLogger(__name__)
 
@@ -62,8 +62,22 @@ def specs(address: KafkaAddress, message_bytes: int) -> tuple[TopicSpec, ...]:
 def ensure_topics(address: KafkaAddress, message_bytes: int, *, create: bool = True) -> Source:
     """Make the journal's topic, and that of its snapshots, if they are not there, check them, and tell whose they are.
     Raises LogUnavailable, UnsafeTopic, or NoSuchTopic if nothing is to be made; blocks."""
-    options: dict[str, Any] = {**address.client_options(), "log.connection.close": False, "logger": logger}
-    admin = AdminClient(options)
+    refusals: list[str] = []
+
+    def on_error(error: KafkaError) -> None:
+        if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
+            refusals.append(error.str())
+
+    options: dict[str, Any] = {
+        **address.client_options(),
+        "log.connection.close": False,
+        "logger": logger,
+        "error_cb": on_error,
+    }
+    try:
+        admin = AdminClient(options)
+    except KafkaException as error:
+        raise InvalidAddress(f"Kafka's client refuses an option of the address: {error.args[0].str()}") from None
     try:
         problems: list[tuple[str, str, bool]] = []
         for spec in specs(address, message_bytes):
@@ -77,10 +91,12 @@ def ensure_topics(address: KafkaAddress, message_bytes: int, *, create: bool = T
                 journal = found
             problems += [(spec.name, *each) for each in _problems(found, _config(admin, spec.name), spec)]
         cluster = admin.describe_cluster(request_timeout=SECONDS).result(SECONDS).cluster_id
-    except KafkaException as error:
-        raise LogUnavailable(f"Kafka at {address.servers} does not answer: {error.args[0].str()}") from None
-    except TimeoutError:
-        raise LogUnavailable(f"Kafka at {address.servers} does not answer within {SECONDS:g} s") from None
+    except (KafkaException, TimeoutError) as error:
+        reason = error.args[0].str() if isinstance(error, KafkaException) else f"no answer within {SECONDS:g} s"
+        admin.poll(0)  # calls back
+        if refusals:
+            reason = f"the connection was refused: {refusals[0]}"
+        raise LogUnavailable(f"Kafka at {address.servers} does not answer: {reason}") from None
     for topic, text, unsafe in problems:
         if not unsafe or not address.allow_unsafe:
             advice = ". To take the risk: allow_unsafe=true in the address" if unsafe else ""

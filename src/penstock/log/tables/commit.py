@@ -11,12 +11,12 @@ from deltalake.transaction import AddAction, RemoveAction, create_table_with_add
 
 from penstock.log.arrow import STORED
 from penstock.log.tables.checksums import state_checksum
-from penstock.log.tables.errors import not_written, unreadable
+from penstock.log.tables.errors import fenced, not_written, unreadable
 from penstock.log.tables.location import TableRef
 from penstock.log.tables.part import PARTITION, Part
 from penstock.log.tables.part_reader import FAILURES, PartReader, TableFile
 from penstock.log.tables.store import LOG, Store
-from penstock.log.tables.table import CHECKSUM, PARTITIONS, Table, app_id
+from penstock.log.tables.table import CHECKSUM, PARTITIONS, Table, app_id, owner_app_id
 
 # How long checkpoints of the table's log name files that are gone: `maintenance.clean` does not need it.
 _CONFIGURATION: Final = {"delta.deletedFileRetentionDuration": "interval 1 days"}
@@ -45,16 +45,19 @@ def commit(
 ) -> None:
     """Make the next version of `table`, or the first one of a new table. When this returns it survives a loss of power.
 
-    Another process that moved the ends of the same partitions since `table` was opened makes this fail, and then the
-    table is as that process left it. `same_records`: the change is a compaction, and readers of changes skip it.
+    Another process that made any change since `table` was opened makes this fail, and then the table is as that process
+    left it: every change has a transaction of the same name (`CHECKSUM`), and the table's log takes one of two. So a
+    writer that was replaced cannot slip in behind `refuse_fenced`. `same_records`: the change is a compaction, and
+    readers of changes skip it.
     """
+    refuse_fenced(ref, table)
     store = Store(ref) if table is None else table.store
     now = int(time.time() * 1000)
     adds = [
         AddAction(part.path, part.bytes, {PARTITION: str(part.partition)}, now, not same_records, part.statistics())
         for part in added
     ]
-    properties = CommitProperties(app_transactions=_transactions(table, added, removed, ends or {}))
+    properties = CommitProperties(app_transactions=_transactions(ref, table, added, removed, ends or {}))
     schema = Schema.from_arrow(STORED)
     try:
         paths = [part.path for part in added]
@@ -88,6 +91,14 @@ def commit(
         raise not_written(ref, error) from error
 
 
+def refuse_fenced(ref: TableRef, table: Table | None) -> None:
+    """Raises TableFenced if a later owner of the writer's journal has changed the table."""
+    if ref.writer is not None and table is not None:
+        known = table.delta.transaction_version(owner_app_id(ref.writer.journal)) or 0
+        if known > ref.writer.term:
+            raise fenced(ref, known)
+
+
 def read_back(store: Store, parts: Sequence[Part], rest: Callable[[], None] = at_once) -> None:
     """Read files that were just written, from the disk as far as that can be had, and compare every record with the
     checksums that were made before they were written. Raises TableDamaged."""
@@ -112,7 +123,7 @@ def check_committed(ref: TableRef, ends: Mapping[int, int]) -> None:
 
 
 def _transactions(
-    table: Table | None, added: Sequence[Part], removed: Sequence[str], ends: Mapping[int, int]
+    ref: TableRef, table: Table | None, added: Sequence[Part], removed: Sequence[str], ends: Mapping[int, int]
 ) -> list[Transaction]:
     """The ends that move, and the checksum of all that the new version says."""
     files = {file.path: file for number in table.partitions() for file in table.extents(number)} if table else {}
@@ -120,6 +131,8 @@ def _transactions(
     kept = [file for path, file in files.items() if path not in removed]
     reaches = {**(table.ends() if table else {}), **ends}
     checksum = [Transaction(CHECKSUM, state_checksum(kept, reaches))]
+    if ref.writer is not None:
+        checksum.append(Transaction(owner_app_id(ref.writer.journal), ref.writer.term))
     if not ends:
         return checksum
     known = (table.delta.transaction_version(PARTITIONS) if table else None) or 0

@@ -19,12 +19,23 @@ class TableNotWritten(LogError):
     """A table could not be changed; it is as before. The same may succeed later."""
 
 
+class TableFenced(TableNotWritten):
+    """A later owner of the journal has changed the table: this one must not any more. It is as that one left it."""
+
+
 def unreadable(ref: TableRef, error: object) -> TableUnreadable:
     return TableUnreadable(f"the table of topic {ref.name!r} at {ref.url} cannot be read: {plain(error)}")
 
 
 def not_written(ref: TableRef, error: object) -> TableNotWritten:
     return TableNotWritten(f"the table of topic {ref.name!r} at {ref.url} cannot be written: {plain(error)}")
+
+
+def fenced(ref: TableRef, term: int) -> TableFenced:
+    return TableFenced(
+        f"the table of topic {ref.name!r} at {ref.url} is written by another broker, which owns the journal since term "
+        f"{term}"
+    )
 
 
 def plain(error: object) -> str:

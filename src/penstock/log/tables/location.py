@@ -21,6 +21,14 @@ _PLAIN: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
+class TableWriter(NamedTuple):
+    """The owner of a journal that several brokers may write to, in one of its terms: it may change tables until another
+    one, of a later term, has."""
+
+    journal: str
+    term: int
+
+
 class TableRef(NamedTuple):
     """All that is needed to open a table, in any process."""
 
@@ -28,13 +36,22 @@ class TableRef(NamedTuple):
     name: str
     url: str
     options: dict[str, str]  # for the object store, as `deltalake` takes them
+    writer: TableWriter | None = None  # for one who changes it; None: nobody else may
 
 
-def table_ref(root: str, options: Mapping[str, str], tenant: str, namespace: str, name: str, topic_id: int) -> TableRef:
+def table_ref(
+    root: str,
+    options: Mapping[str, str],
+    tenant: str,
+    namespace: str,
+    name: str,
+    topic_id: int,
+    writer: TableWriter | None = None,
+) -> TableRef:
     """The table of a topic below `root`: a folder, or any URL that `deltalake` takes. Names have been checked."""
     base = root.rstrip("/") if _SCHEME.match(root) else os.path.abspath(os.path.expanduser(root))
     url = "/".join((base, tenant, namespace, f"{quoted(name, MAX_SEGMENT_BYTES - 21)}-{topic_id}"))
-    return TableRef(topic_id, name, url, dict(options))
+    return TableRef(topic_id, name, url, dict(options), writer)
 
 
 def typed_ref(ref: TableRef) -> TableRef:

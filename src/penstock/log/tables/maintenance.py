@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from penstock.log.errors import TableDamaged
-from penstock.log.tables.commit import commit, open_to_change, read_back
+from penstock.log.tables.commit import commit, open_to_change, read_back, refuse_fenced
 from penstock.log.tables.errors import not_written
 from penstock.log.tables.location import TableRef
 from penstock.log.tables.part import FILE_COLUMNS, Part, PartWriter
@@ -183,6 +183,7 @@ def clean(ref: TableRef, now: int, *, keep_seconds: float = KEEP_SECONDS) -> int
     table = open_to_change(ref)
     if table is None:
         return 0
+    refuse_fenced(ref, table)
     store = table.store
     try:
         since = now - int(keep_seconds * _SECOND)

@@ -30,6 +30,12 @@ def app_id(partition: int) -> str:
     return f"penstock-{partition}"
 
 
+def owner_app_id(journal: str) -> str:
+    """The application of the Delta protocol whose version is the last term in which an owner of a journal changed the
+    table."""
+    return f"penstock-owner-{journal}"
+
+
 class Table:
     verify = True  # what is read is compared with its checksums; switched off to measure what that costs
 
