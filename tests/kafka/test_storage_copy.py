@@ -65,7 +65,7 @@ def test_there_and_back(cluster: Cluster, tmp_path: Path) -> None:
         while not list(lake.glob("**/*.parquet")):  # it is at work
             time.sleep(0.01)
         killed.kill()
-        killed.wait()
+        killed.communicate()
         copied = same(*there)
         assert copied["same"] is True
         assert int(str(copied["table_files"])) > 1

@@ -63,7 +63,9 @@ class _TableFolder:
     def write(self, path: str, pieces: Iterator[bytes]) -> None:
         """Write the file; it is there for good when this returns."""
         if self.folder is None:
-            with closing(self._files.open_output_stream(path)) as stream:
+            # Buffered, because deltalake's stream takes bytes, and not the buffers that Arrow would hand on.
+            stream = pa.BufferedOutputStream(self._files.open_output_stream(path), 2 * PIECE_BYTES)
+            with closing(stream):
                 for piece in pieces:
                     stream.write(piece)
             return
