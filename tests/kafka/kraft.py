@@ -114,7 +114,7 @@ class Node:
 
 class Cluster:
     def __init__(self, directory: Path, nodes: int, links: int = 0, more: str = "") -> None:
-        """Each node has so many ports more, under other addresses. `more` are properties besides, or others than above."""
+        """Each node has so many ports more, under other addresses. `more` are properties besides those above."""
         ports = [(steady_port(), steady_port()) for _ in range(nodes)]
         voters = ",".join(f"{n}@127.0.0.1:{controller}" for n, (_, controller) in enumerate(ports, 1))
         self.nodes = [
