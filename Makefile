@@ -134,7 +134,7 @@ build/kafka/.ready: tests/kafka/pom.xml | build
 	@touch $@
 
 test-kafka: $(VENV)/.ready-to-test build/kafka/.ready ## brokers on a journal on Kafka: three real nodes, killed and stopped; needs mvn, takes some minutes
-	PENSTOCK_TEST_KAFKA_JARS=$(CURDIR)/build/kafka $(BIN)/pytest tests/kafka
+	PENSTOCK_TEST_KAFKA_JARS=$(CURDIR)/build/kafka $(BIN)/pytest tests/kafka $(KAFKA)
 
 # Delta's own connector for Spark, for tests/spark/test_delta_connector.py, which is skipped without it.
 DELTA_POM = tests/spark/delta_connector/pom.xml

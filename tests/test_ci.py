@@ -25,7 +25,7 @@ def test_{name}():
 """
 
 
-def ci(directory: Path, *suite: str, types: str = "true") -> tuple[bool, str]:
+def ci(directory: Path, *suite: str, types: str = "true", kafka: str = "true") -> tuple[bool, str]:
     """Run CI in a new project with one file for each of these tests, and tools that take no time; whether it passed,
     and what it printed."""
     for name in ("Makefile", "requirements", ".ci"):
@@ -38,7 +38,7 @@ def ci(directory: Path, *suite: str, types: str = "true") -> tuple[bool, str]:
         ".venv/bin/ruff": "#!/bin/sh\n",
         ".venv/bin/mypy": f"#!/bin/sh\n{types}\n",
         ".venv/bin/python": f'#!/bin/sh\nexec {sys.executable} "$@"\n',
-        ".venv/bin/pytest": f'#!/bin/sh\n[ "$*" = tests/kafka ] && echo {ON_KAFKA} && exit\n'
+        ".venv/bin/pytest": f'#!/bin/sh\n[ "$1" = tests/kafka ] && echo {ON_KAFKA} "$@" && {{ {kafka}; exit; }}\n'
         f'exec {sys.executable} -m pytest "$@"\n',
         ".venv/.ready-to-test": "",
         "tools/mvn": "#!/bin/sh\n",
@@ -72,6 +72,16 @@ def test_tests_that_pass_alone_are_named(tmp_path: Path) -> None:
 def test_where_maven_is_real_kafka_nodes_come_last(tmp_path: Path) -> None:
     passed, out = ci(tmp_path, PASSES)
     assert passed and 0 < out.index("1 passed") < out.index(ON_KAFKA), out
+
+
+def test_those_that_fail_on_kafka_get_a_second_look_too(tmp_path: Path) -> None:
+    passed, out = ci(tmp_path, PASSES, kafka='[ "$2" = --last-failed ]')
+    assert passed and out.count(ON_KAFKA) == 2, out
+
+
+def test_those_that_fail_again_on_kafka_are_broken(tmp_path: Path) -> None:
+    passed, out = ci(tmp_path, PASSES, kafka="false")
+    assert not passed and out.count(ON_KAFKA) == 2, out
 
 
 def test_a_test_that_fails_again_is_broken(tmp_path: Path) -> None:
