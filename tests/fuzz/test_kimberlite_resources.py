@@ -30,11 +30,13 @@ SQL_MEMORY = 64 * MIB
 EVENT = bytes(range(256)) * 4  # 1 KiB
 MOST = 0xFFFFFFFF
 EVENTS = 5  # the number of the stream with events in it: others come before it at the other doors
+SQL_PROCESSES = 4  # as many as there are by default
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Besieged]:
     settings = {
+        "sql__threads": str(SQL_PROCESSES),
         "sql__seconds": "1",
         "sql__memory_bytes": "64MiB",
         "log__tail_bytes": "1MiB",
@@ -365,9 +367,6 @@ def test_statements_of_clients_that_vanish_are_not_carried_out(broker: Besieged)
     assert ask_sql(broker, "SELECT 1 AS one") == m.QueryResponse(["one"], [[1]])
     assert time.monotonic() - began < 2 * DEADLINE, "statements are carried out for nobody"
     broker.holds()
-
-
-SQL_PROCESSES = 4  # by default (sql.threads)
 
 
 def test_more_statements_than_there_is_room_for(broker: Besieged) -> None:

@@ -46,5 +46,5 @@ def test_so_many_are_remembered_and_the_oldest_forgotten() -> None:
 
 def test_how_many_is_said_where_users_look() -> None:
     page = " ".join((Path(__file__).parents[3] / "docs" / "sql.md").read_text().split())
-    assert f"the last {MAX_DROPPED} tables that were dropped are remembered" in page
-    assert f"with {MAX_DROPPED_COLUMNS:,} columns together" in page
+    assert f"The last {MAX_DROPPED} dropped tables of a stream are remembered" in page
+    assert f"with at most {MAX_DROPPED_COLUMNS:,} columns together" in page
