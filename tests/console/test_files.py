@@ -85,6 +85,20 @@ def test_no_module_writes_html_or_asks_another_host() -> None:
             assert not re.search(words, body.decode()), name
 
 
+def test_no_module_leads_to_an_address_that_somebody_gave_it() -> None:
+    """Views are fragments of the console's own address: no link to it can send anybody elsewhere."""
+    words = r"\blocation(\.href)?\s*=[^=]|location\.(assign|replace)\(|window\.open|navigation\."
+    for name, body in read_files().items():
+        if name.endswith(".js"):
+            assert not re.search(words, body.decode()), name
+
+
+@pytest.mark.parametrize("path", ["//elsewhere.example", "/%2f%2felsewhere.example", "/?next=//elsewhere.example"])
+def test_no_address_sends_elsewhere(peer: Peer, path: str) -> None:
+    answer = peer.ask("GET", path)
+    assert answer.status in (200, 400, 404) and "location" not in answer.headers
+
+
 def test_every_import_of_a_module_is_there() -> None:
     files = read_files()
     for name, body in files.items():
