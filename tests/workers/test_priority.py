@@ -17,9 +17,9 @@ print(os.nice(0), os.sched_getscheduler(0) == os.SCHED_IDLE, ctypes.CDLL(None).s
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have other classes")
-@pytest.mark.parametrize(("how", "shown"), [("give_way", ("False", "2")), ("take_what_is_left", ("True", "3"))])
+@pytest.mark.parametrize(("how", "shown"), [("lower_priority", ("False", "2")), ("idle_priority", ("True", "3"))])
 def test_a_worker_has_its_class_at_the_processor_and_at_the_disk(how: str, shown: tuple[str, str]) -> None:
     done = subprocess.run([sys.executable, "-c", SHOW.format(how)], capture_output=True, text=True, check=True)
     nice, idle, disk = done.stdout.split()
     assert (idle, disk) == shown
-    assert how != "give_way" or int(nice) >= 5
+    assert how != "lower_priority" or int(nice) >= 5

@@ -15,6 +15,7 @@ from penstock.cli.progress import progress_to
 from penstock.cli.target import read_secret
 
 if TYPE_CHECKING:
+    from penstock.mirror.copier import Copier
     from penstock.mirror.ends import Places
     from penstock.mirror.url import Location
 
@@ -113,6 +114,10 @@ def mirror(
                 copier.run()
     except (MirrorError, PenstockError, ValueError, OSError) as error:
         fail(error)
+    _print_counts(copier)
+
+
+def _print_counts(copier: Copier) -> None:
     counts: dict[tuple[str, str], int] = {}
     for part in copier.partitions:
         counts[part.topic, part.target] = counts.get((part.topic, part.target), 0) + part.copied

@@ -16,14 +16,14 @@ _BEST_EFFORT_LAST: Final = 2 << 13 | 7
 _IDLE: Final = 3 << 13
 
 
-def give_way() -> None:
+def lower_priority() -> None:
     """For work that somebody waits for."""
     with contextlib.suppress(OSError):
         os.nice(NICE)
     _set_io_priority(_BEST_EFFORT_LAST)
 
 
-def take_what_is_left() -> None:
+def idle_priority() -> None:
     """For work that nobody waits for: a processor, and a disk whose scheduler has such a class, only while nobody else
     wants them."""
     with contextlib.suppress(OSError, AttributeError):  # only Linux knows it

@@ -71,7 +71,7 @@ def read_until(
     return view
 
 
-def seek_office(
+def claim_term(
     journal: Journal,
     reader: JournalReader,
     view: View,
@@ -154,9 +154,9 @@ class Cell:
                 self._take(self.view, record, verdict)
 
     def claim(self, value: bytes) -> JournalProducer | None:
-        """See `seek_office`. Raises as `catch_up`."""
+        """See `claim_term`. Raises as `catch_up`."""
         owner = secrets.token_hex(8)
-        self.view, producer = seek_office(self.journal, self._open_reader(), self.view, owner, value, self._take)
+        self.view, producer = claim_term(self.journal, self._open_reader(), self.view, owner, value, self._take)
         return producer
 
     def _take(self, view: View, record: JournalRecord, verdict: Verdict) -> None:

@@ -22,7 +22,7 @@ from typing import Final
 from penstock.log.committer import Worker
 from penstock.log.errors import LogError, LogReadOnly, LogUnavailable, NotOwner
 from penstock.log.file_engine import FileEngine
-from penstock.log.kafka.cell import decode, read_until, seek_office
+from penstock.log.kafka.cell import claim_term, decode, read_until
 from penstock.log.kafka.fencing import Fate, Kind, Stamp, Term, Verdict, View, acknowledged, fate
 from penstock.log.kafka.journal import Journal, JournalProducer, JournalRecord, JournalTrimmed, group_value
 from penstock.log.kafka.landmarks import Landmark, landmark, thinned
@@ -388,7 +388,7 @@ class KafkaCommitter:
             if finding.view.term.owner in self._claims or (finding.view.term == start.term and missing):
                 owner = secrets.token_hex(8)
                 self._claims.add(owner)
-                finding.view, finding.producer = seek_office(journal, reader, finding.view, owner, self._claim, found)
+                finding.view, finding.producer = claim_term(journal, reader, finding.view, owner, self._claim, found)
                 if finding.producer is not None and self._producer is not None:
                     self._producer.close()
         finally:

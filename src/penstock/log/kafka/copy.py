@@ -21,7 +21,7 @@ from penstock.log import identity, segment, snapshots
 from penstock.log.errors import LogError, LogUnavailable
 from penstock.log.files import Files, replace
 from penstock.log.kafka import checkpoint
-from penstock.log.kafka.cell import decode, read_until, records_until, seek_office
+from penstock.log.kafka.cell import claim_term, decode, read_until, records_until
 from penstock.log.kafka.checkpoint import COPY, Source, refuse_cache
 from penstock.log.kafka.fencing import Kind, Stamp, Verdict, View
 from penstock.log.kafka.filling import ensure_filled
@@ -240,7 +240,7 @@ def _claim(journal: Journal, start: View, text: str) -> tuple[View, JournalProdu
         end = journal.bounds()[1]
         view = read_until(reader, start, end, lambda _view, _record, _verdict: None)
         value = msgspec.json.encode({"host": f"penstock storage copy of {text}"})
-        view, producer = seek_office(
+        view, producer = claim_term(
             journal, reader, view, secrets.token_hex(8), value, lambda _view, _record, _verdict: None
         )
     finally:

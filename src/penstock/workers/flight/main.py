@@ -9,7 +9,7 @@ import sys
 from penstock.structured_logging import configure_logging
 from penstock.workers.flight.rpc_messages import FlightSettings
 from penstock.workers.import_guard import without_pandas
-from penstock.workers.priority import give_way
+from penstock.workers.priority import lower_priority
 from penstock.workers.rpc import RpcClient
 from penstock.workers.supervisor import fetch_settings, prefer_as_oom_victim, report_ready
 
@@ -27,7 +27,7 @@ def main(descriptor: str) -> None:
     configure_logging(settings.log_level, settings.log_format)
     if settings.tls_min_version == "1.3":
         os.environ["GRPC_SSL_CIPHER_SUITES"] = ONLY_TLS_1_3  # read when gRPC is loaded
-    give_way()
+    lower_priority()
     prefer_as_oom_victim()
 
     without_pandas()

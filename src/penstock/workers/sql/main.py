@@ -11,7 +11,7 @@ import threading
 
 from penstock.structured_logging import configure_logging
 from penstock.workers.import_guard import without_pandas
-from penstock.workers.priority import give_way
+from penstock.workers.priority import lower_priority
 from penstock.workers.rpc import RpcClient
 from penstock.workers.sql.memory import MemoryLimit, return_freed_memory
 from penstock.workers.sql.rpc_messages import SqlSettings, Stopped
@@ -23,7 +23,7 @@ def main(descriptor: str) -> None:
     settings = fetch_settings(client, SqlSettings)
     configure_logging(settings.log_level, settings.log_format)
     if not settings.first:
-        give_way()
+        lower_priority()
     prefer_as_oom_victim()
     without_pandas()
     return_freed_memory()
@@ -40,7 +40,7 @@ def main(descriptor: str) -> None:
         import penstock.log.tables.table
     limit = MemoryLimit(settings.memory_bytes, settings.overhead_bytes)
     if settings.first:
-        give_way()
+        lower_priority()
     threading.Thread(target=executor.serve, args=[limit], name="sql", daemon=True).start()
     report_ready(client)
     import penstock.log.tables.table  # noqa: F401 - now that statements are carried out: none need wait for it

@@ -30,7 +30,7 @@ from penstock.log.recovery import read_closed
 from penstock.log.segment import Segment
 from penstock.structured_logging import configure_logging
 from penstock.workers.import_guard import without_pandas
-from penstock.workers.priority import take_what_is_left
+from penstock.workers.priority import idle_priority
 from penstock.workers.rpc import RemoteError, RpcClient
 from penstock.workers.supervisor import Empty, fetch_settings, report_ready
 from penstock.workers.tables.rpc_messages import NextJob, RepairProgress, TableSettings
@@ -89,7 +89,7 @@ def lower_priority() -> None:
     import pyarrow as pa
 
     pa.set_cpu_count(1)
-    take_what_is_left()
+    idle_priority()
 
 
 class Throttle:
