@@ -1,19 +1,20 @@
-"""One Python API for all of a broker: `penstock.connect` and `penstock.aconnect`.
+"""One Python API for everything a broker offers: `penstock.connect` and `penstock.aconnect`.
 
-Imports clients; never the broker. Every TCP door is behind every TCP port, so one address is enough. Start at
-`connection`; what each thing does is in the module of its name. Which door a call goes through, and why:
+Imports the clients, never the broker. Every TCP port serves every TCP door, so one address is enough. Start reading at
+`connection`; each feature is in the module of its name. The door that carries each call, and why:
 
-    produce, produce_many, producer  FlyMQ   batches with keys, headers and partitions that count once (PRODUCE_RECORDS)
-    delay=, ttl=                     FlyMQ   the only door with records that appear later or end
-    consume                          FlyMQ   groups, several partitions, times and headers, waiting at the broker
-    transaction                      FlyMQ   all topics together, and a commit that may be sent again
-    queue                            BlipMQ  deliveries with a lease, to one of many; dead letters by FlyMQ
-    sql                              HTTP    the one door to SQL in every tenant; results as a stream of Arrow
-    table                            Flight  columns instead of records; its own port, which the HTTP door tells
-    cache                            Felix   over UDP, its address and fingerprint by HTTP; or HTTP, with a password
-    admin                            HTTP    `/api/v1`, which has all of it
+    produce, produce_many, producer  FlyMQ   idempotent batches with keys, headers and partitions (PRODUCE_RECORDS)
+    delay=, ttl=                     FlyMQ   the only door with delayed and expiring records
+    consume                          FlyMQ   groups, several partitions, timestamps and headers, long polling
+    transaction                      FlyMQ   covers any topics, and its commit can safely be retried
+    queue                            BlipMQ  deliveries with a lease, each to one consumer; dead letters use FlyMQ
+    sql                              HTTP    the only door with SQL in every tenant; results are an Arrow stream
+    table                            Flight  columns instead of records; on its own port, which the HTTP door reports
+    cache                            Felix   over UDP; HTTP reports its address and fingerprint. With a password: HTTP
+    admin                            HTTP    `/api/v1`, which covers all of it
 
-All but queues works in any tenant and namespace: FlyMQ's door has an opcode for that (USE_SCOPE), BlipMQ's has not.
+Everything except queues works in any tenant and namespace: FlyMQ's door has an opcode for it (USE_SCOPE), BlipMQ's has
+none.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ _HOME: Final = {name: module for module, names in _MODULES.items() for name in n
 
 
 def __getattr__(name: str) -> object:
-    """Imported when it is used: who only administers loads no door's client."""
+    """Lazy imports: a program that only administers loads no other door's client."""
     if name in _HOME:
         return getattr(importlib.import_module(_HOME[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

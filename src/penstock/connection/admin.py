@@ -1,6 +1,6 @@
 """Administration: topics, groups, users, keys, access lists, roles, schemas and tenants, over `/api/v1`.
 
-Each kind of thing is a class of procedures, written once; `Admin` and `AsyncAdmin` have one of each.
+Each resource is a class of procedures, written once; `Admin` and `AsyncAdmin` have one instance of each.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ T = TypeVar("T")
 
 class Topics:
     """Topics and their settings: `schema`, `rejected`, `retention_seconds`, `retention_bytes`, `expiry_seconds`,
-    `fetch_wait_seconds`, `table`, `data_class`; None is the default."""
+    `fetch_wait_seconds`, `table`, `data_class`; None selects the default."""
 
     @procedure_method
     def list(self, prefix: str = "") -> Procedure[list[v.TopicInfo]]:
-        """All topics, or those whose name begins like this."""
+        """All topics, or those whose name starts with `prefix`."""
         return (yield from all_pages(v.TopicInfo, "topics", prefix=prefix))
 
     @procedure_method
     def create(self, /, name: str, partitions: int = 1, **settings: Any) -> Procedure[v.TopicInfo]:
-        """A new topic; Conflict if there is one."""
+        """Create a topic. Raises Conflict if it exists."""
         body = {"name": name, "partitions": partitions, "settings": settings}
         return (yield from ask(call("POST", "topics", body=body, reply=v.TopicInfo)))
 
@@ -42,12 +42,12 @@ class Topics:
 
     @procedure_method
     def set(self, /, name: str, **settings: Any) -> Procedure[dict[str, Any]]:
-        """Change settings. The result has all of them."""
+        """Change some settings. Returns all of them."""
         return (yield from ask(call("PATCH", "topics", name, body=settings, reply=dict[str, Any], idempotent=True)))
 
     @procedure_method
     def delete(self, name: str) -> Procedure[None]:
-        """A topic with its records."""
+        """Delete a topic and its records."""
         yield from ask(change("DELETE", "topics", name))
 
 
@@ -56,7 +56,7 @@ class Groups:
 
     @procedure_method
     def list(self) -> Procedure[list[v.Group]]:
-        """Groups with their lag, one for each topic that they read."""
+        """All groups with their lag: one entry per group and topic."""
         return (yield from all_pages(v.Group, "groups"))
 
     @procedure_method
@@ -73,7 +73,8 @@ class Groups:
         partition: int | None = None,
         dry_run: bool = False,
     ) -> Procedure[v.OffsetMoves]:
-        """Move a group, in one partition or in all. With `dry_run` it is only told what would be done."""
+        """Move the committed offsets of a group, in one partition or in all. With `dry_run`, only report what would
+        change."""
         body: dict[str, Any] = {"dry_run": dry_run, "partition": partition}
         if isinstance(to, datetime):
             body["time"] = round(to.timestamp() * 1_000_000)
@@ -83,7 +84,7 @@ class Groups:
 
     @procedure_method
     def delete(self, group: str, topic: str) -> Procedure[None]:
-        """Forget a group's offsets in a topic."""
+        """Delete a group's offsets in a topic."""
         yield from ask(change("DELETE", "groups", group, topic))
 
 
@@ -96,7 +97,7 @@ class Users:
 
     @procedure_method
     def create(self, name: str, password: str, roles: Sequence[str] = ()) -> Procedure[v.User]:
-        """A new user; Conflict if there is one."""
+        """Create a user. Raises Conflict if it exists."""
         body = {"name": name, "password": password, "roles": tuple(roles)}
         return (yield from ask(call("POST", "users", body=body, reply=v.CreatedUser))).user
 
@@ -106,13 +107,13 @@ class Users:
 
     @procedure_method
     def update(self, name: str, *, roles: Sequence[str] | None = None, enabled: bool | None = None) -> Procedure[None]:
-        """Set the roles, and whether the user may log in; None leaves it as it is."""
+        """Set the roles, and whether the user may log in; None means no change."""
         body = {"roles": None if roles is None else tuple(roles), "enabled": enabled}
         yield from ask(change("PATCH", "users", name, body=body))
 
     @procedure_method
     def set_password(self, name: str, password: str, old: str = "") -> Procedure[None]:
-        """The old password is needed for one's own."""
+        """Set a password. Users who change their own password must give the old one."""
         yield from ask(change("PUT", "users", name, "password", body={"password": password, "old": old}))
 
     @procedure_method
@@ -137,8 +138,8 @@ class Keys:
         roles: Sequence[str] = (),
         expires: datetime | None = None,
     ) -> Procedure[v.NewKey]:
-        """A new key: what it allows, by permissions on topics that match these patterns, or by roles. Its secret is
-        shown this once."""
+        """Create a key. It grants `permissions` on topics that match the patterns in `topics`, and the permissions of
+        `roles`. The result is the only place where its secret appears."""
         body = {
             "name": name, "permissions": list(permissions), "topics": tuple(topics), "roles": tuple(roles),
             "expires": None if expires is None else round(expires.timestamp() * 1_000_000),
@@ -147,7 +148,7 @@ class Keys:
 
     @procedure_method
     def rotate(self, id: int) -> Procedure[v.NewKey]:  # noqa: A002 - it is the key's id
-        """Another key on the same terms instead of this one, which ends."""
+        """Replace a key by a new one with the same permissions, and revoke the old one."""
         return (yield from ask(call("POST", "keys", str(id), "rotate", reply=v.NewKey)))
 
     @procedure_method
@@ -156,7 +157,7 @@ class Keys:
 
 
 class Acls:
-    """Access lists: who may use a topic beyond what roles allow; with `restrict`, nobody else may."""
+    """Access lists: who may use a topic in addition to those whose roles allow it; with `restrict`, nobody else may."""
 
     @procedure_method
     def list(self) -> Procedure[list[v.Acl]]:
@@ -185,7 +186,7 @@ class Acls:
 
 
 class Roles:
-    """Roles: permissions under a name."""
+    """Roles: named sets of permissions."""
 
     @procedure_method
     def list(self) -> Procedure[list[v.Role]]:
@@ -193,7 +194,7 @@ class Roles:
 
     @procedure_method
     def set(self, name: str, permissions: Sequence[str], description: str = "") -> Procedure[None]:
-        """Make a role, or change it."""
+        """Create or replace a role."""
         body = {"permissions": tuple(permissions), "description": description}
         yield from ask(change("PUT", "roles", name, body=body))
 
@@ -214,7 +215,7 @@ class Schemas:
     def register(
         self, name: str, definition: bytes | str, kind: Literal["json", "avro", "protobuf"] = "json"
     ) -> Procedure[v.Schema]:
-        """The next version; Conflict if it does not fit the earlier ones."""
+        """Register the next version. Raises Conflict if it is incompatible with earlier versions."""
         text = definition.encode() if isinstance(definition, str) else definition
         body = {"kind": kind, "definition": text}
         return (yield from ask(call("POST", "schemas", name, body=body, reply=v.Schema)))
@@ -226,23 +227,23 @@ class Schemas:
 
     @procedure_method
     def validate(self, name: str, version: int, value: bytes) -> Procedure[v.SchemaVerdict]:
-        """Whether a value fits this version."""
+        """Validate a value against this version."""
         spec = call("POST", "schemas", name, str(version), body={"message": value}, reply=v.SchemaVerdict)
         return (yield from ask(spec))
 
     @procedure_method
     def set_compatibility(self, name: str, mode: Literal["none", "backward", "forward", "full"]) -> Procedure[None]:
-        """Set how the versions of a schema must fit each other."""
+        """Set how versions of a schema must be compatible with each other."""
         yield from ask(change("PUT", "schemas", name, body={"mode": mode}))
 
     @procedure_method
     def delete(self, name: str) -> Procedure[None]:
-        """All versions."""
+        """Delete all versions of a schema."""
         yield from ask(change("DELETE", "schemas", name))
 
 
 class Tenants:
-    """Tenants, for administrators of all of them."""
+    """Tenants; for administrators of all tenants."""
 
     @procedure_method
     def list(self) -> Procedure[list[v.Tenant]]:
@@ -254,7 +255,7 @@ class Tenants:
 
     @procedure_method
     def delete(self, name: str) -> Procedure[None]:
-        """All that a tenant has."""
+        """Delete a tenant and everything in it."""
         yield from ask(change("DELETE", "tenants", name))
 
 
@@ -272,7 +273,7 @@ class Broker:
 
     @procedure_method
     def identity(self) -> Procedure[v.Identity]:
-        """The identity that we have here, and what it may do."""
+        """The identity of this connection, and its permissions."""
         return (yield from ask(call("GET", "identity", reply=v.Identity)))
 
 
@@ -391,7 +392,7 @@ class Admin(Broker, _Blocking):
 
 
 class AsyncAdmin(Broker, _Async):
-    """The same as `Admin`, to be awaited."""
+    """`Admin` for asyncio: every method is a coroutine."""
 
     def __init__(self, client: http.AsyncClient) -> None:
         super().__init__(client)

@@ -1,4 +1,4 @@
-"""Administration of deliveries: queues, dead letters, records that appear later, open transactions; and caches."""
+"""Administration of deliveries: queues, dead letters, delayed records, open transactions; and of caches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.connection.records import milliseconds
 
 
 class Queues:
-    """Work queues, by their number."""
+    """Work queues, by their id."""
 
     @procedure_method
     def list(self) -> Procedure[list[v.QueueInfo]]:
@@ -23,12 +23,12 @@ class Queues:
 
     @procedure_method
     def delete(self, id: int) -> Procedure[None]:  # noqa: A002 - it is the queue's id
-        """A queue with what it knows of deliveries; records stay in their topic."""
+        """Delete a queue and its delivery state; the records stay in their topic."""
         yield from ask(change("DELETE", "queues", str(id)))
 
 
 class DeadLetterTopics:
-    """Records that could not be delivered, or do not fit their topic's schema."""
+    """Records that could not be delivered, or do not match their topic's schema."""
 
     @procedure_method
     def topics(self) -> Procedure[list[v.DeadLetterTopic]]:
@@ -37,22 +37,22 @@ class DeadLetterTopics:
 
     @procedure_method
     def list(self, topic: str) -> Procedure[list[v.DeadLetterInfo]]:
-        """All of a topic, the oldest first."""
+        """All dead letters of a topic, oldest first."""
         return (yield from all_pages(v.DeadLetterInfo, "topics", topic, "dead-letters"))
 
     @procedure_method
     def replay(self, topic: str, id: str) -> Procedure[v.ReplayedLetter]:  # noqa: A002 - it is the letter's id
-        """Store one in its topic again, and take it out of here."""
+        """Store a dead letter in its topic again, and remove it from the dead letters."""
         return (yield from ask(call("POST", "topics", topic, "dead-letters", id, "replay", reply=v.ReplayedLetter)))
 
     @procedure_method
     def purge(self, topic: str) -> Procedure[None]:
-        """Delete all of a topic."""
+        """Delete all dead letters of a topic."""
         yield from ask(change("DELETE", "topics", topic, "dead-letters"))
 
 
 class Delayed:
-    """Records that wait for their time."""
+    """Records with a delay that have not appeared yet."""
 
     @procedure_method
     def list(self) -> Procedure[list[v.DelayedRecord]]:
@@ -60,7 +60,7 @@ class Delayed:
 
     @procedure_method
     def cancel(self, id: int) -> Procedure[None]:  # noqa: A002 - it is the record's id
-        """Let one not appear."""
+        """Cancel a record before it appears."""
         yield from ask(change("DELETE", "delayed", str(id)))
 
 
@@ -73,30 +73,30 @@ class Transactions:
 
     @procedure_method
     def abort(self, id: str) -> Procedure[None]:  # noqa: A002 - it is the transaction's id
-        """Roll one back, whosever it is."""
+        """Roll back a transaction of any client."""
         yield from ask(change("DELETE", "transactions", id))
 
 
 class Caches:
-    """Caches by their names; for programs, `connection.cache` has more."""
+    """Caches, by name. Programs find more methods in `connection.cache`."""
 
     @procedure_method
     def list(self) -> Procedure[list[v.CacheInfo]]:
-        """Caches that have something in them."""
+        """Caches that hold at least one key."""
         return (yield from all_pages(v.CacheInfo, "caches"))
 
     @procedure_method
     def get(self, cache: str, key: str) -> Procedure[bytes]:
-        """A value; NotFound if there is none."""
+        """A value. Raises NotFound if there is none."""
         return (yield from ask(call("GET", "caches", cache, key, reply=v.CachedValue))).value
 
     @procedure_method
     def put(self, cache: str, key: str, value: bytes, ttl: float | None = None) -> Procedure[None]:
-        """Keep a value, for so many seconds."""
+        """Store a value, for `ttl` seconds if given."""
         life = {} if ttl is None else {"ttl_ms": milliseconds(ttl, "ttl")}
         yield from ask(change("PUT", "caches", cache, key, body={"value": value, **life}))
 
     @procedure_method
     def delete(self, cache: str, key: str) -> Procedure[None]:
-        """Remove a key; NotFound if there is none."""
+        """Remove a key. Raises NotFound if there is none."""
         yield from ask(change("DELETE", "caches", cache, key))

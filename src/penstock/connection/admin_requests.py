@@ -1,4 +1,4 @@
-"""Requests of administration as procedures: one request, or all pages of a list."""
+"""Administration requests as procedures: a single request, or all pages of a list."""
 
 from __future__ import annotations
 

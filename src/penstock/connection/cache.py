@@ -1,5 +1,6 @@
-"""Caches: values under keys, for a time. Felix's door carries them; its address and the fingerprint of its certificate
-are those that the administration API tells. Felix takes no passwords: for users with one it is that API itself."""
+"""Caches: values under keys, with an optional lifetime. They use Felix's door, whose address and certificate
+fingerprint come from the administration API. Felix does not accept passwords: for users with a password, caches use
+that API itself."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from penstock.connection.views import Door
 
 
 def felix_arguments(options: ConnectionOptions, door: Door) -> dict[str, Any]:
-    """Arguments of a client for Felix."""
+    """Arguments for a Felix client."""
     credentials = options.credentials
     host = f"[{options.address.host}]" if ":" in options.address.host else options.address.host
     return {
@@ -43,8 +44,8 @@ class Incremented(msgspec.Struct):
 
 
 class HttpCacheMethods:
-    """The methods of Felix's client that caches need, over HTTP. `run` is that of a client: what it returns is to be
-    awaited if it is a coroutine function."""
+    """The cache methods of Felix's client, over HTTP. `run` is that of an HTTP client; if it is a coroutine function,
+    results must be awaited."""
 
     def __init__(self, run: Callable[[Procedure[Any]], Any]) -> None:
         self._run = run
@@ -77,7 +78,7 @@ _RAISE: Final = object()
 
 
 def _result(spec: RequestSpec[Any], value: Callable[[Any], Any], absent: Any = _RAISE) -> Procedure[Any]:
-    """The value that a reply has, or `absent` if there is no such key."""
+    """The value in a reply, or `absent` if the key does not exist."""
     (outcome,) = yield [spec]
     if isinstance(outcome, NotFound) and absent is not _RAISE:
         return absent
@@ -89,56 +90,57 @@ def _life(ttl: float | None) -> int | None:
 
 
 class Cache:
-    """One cache of the broker. `ttl` is for how many seconds a value is kept; else as long as there is room."""
+    """One cache of the broker. `ttl` is how many seconds a value is kept; without it, as long as there is room."""
 
     def __init__(self, client: FelixClient | HttpCacheMethods, name: str) -> None:
         self._client = client
         self.name = name
 
     def get(self, key: str) -> bytes | None:
-        """The value, or None if there is none any more."""
+        """The value, or None if it does not exist or has expired."""
         return self._client.cache_get(key, cache=self.name)
 
     def put(self, key: str, value: Text, ttl: float | None = None) -> None:
-        """Keep a value."""
+        """Store a value."""
         self._client.cache_put(key, to_bytes(value), _life(ttl), cache=self.name)
 
     def delete(self, key: str) -> bool:
-        """Whether there was a value to remove."""
+        """Remove a value. Returns whether there was one."""
         return self._client.cache_delete(key, cache=self.name)
 
     def compare_and_set(self, key: str, expected: Text | None, value: Text, ttl: float | None = None) -> Swapped:
-        """Keep a value if the present one is as expected; None expects that there is none. The result says whether it
-        was done, and what is there now."""
+        """Store a value if the current one equals `expected`; None expects no value. The result says whether it was
+        stored, and has the current value."""
         present = optional_bytes(expected)
         return self._client.cache_compare_and_set(key, present, to_bytes(value), _life(ttl), cache=self.name)
 
     def increment(self, key: str, by: int = 1, ttl: float | None = None) -> int:
-        """Add to the number under a key, which is 0 if there is none; `ttl` is for a number that is not there yet."""
+        """Add to the number under a key, starting at 0 if there is none. `ttl` only applies to a number created by this
+        call."""
         return self._client.cache_increment(key, by, _life(ttl), cache=self.name)
 
 
 class AsyncCache:
-    """The same as `Cache`, to be awaited."""
+    """`Cache` for asyncio: every method is a coroutine."""
 
     def __init__(self, client: AsyncFelixClient | HttpCacheMethods, name: str) -> None:
         self._client = client
         self.name = name
 
     async def get(self, key: str) -> bytes | None:
-        """The value, or None if there is none any more."""
+        """The value, or None if it does not exist or has expired."""
         return await self._client.cache_get(key, cache=self.name)
 
     async def put(self, key: str, value: Text, ttl: float | None = None) -> None:
-        """Keep a value."""
+        """Store a value."""
         await self._client.cache_put(key, to_bytes(value), _life(ttl), cache=self.name)
 
     async def delete(self, key: str) -> bool:
-        """Whether there was a value to remove."""
+        """Remove a value. Returns whether there was one."""
         return await self._client.cache_delete(key, cache=self.name)
 
     async def compare_and_set(self, key: str, expected: Text | None, value: Text, ttl: float | None = None) -> Swapped:
-        """Keep a value if the present one is as expected; see `Cache.compare_and_set`."""
+        """Store a value if the current one equals `expected`; see `Cache.compare_and_set`."""
         present = optional_bytes(expected)
         return await self._client.cache_compare_and_set(key, present, to_bytes(value), _life(ttl), cache=self.name)
 

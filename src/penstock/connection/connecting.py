@@ -1,4 +1,4 @@
-"""`connect` and `aconnect`: a connection to a broker, tried at once."""
+"""`connect` and `aconnect`: open a connection to a broker, and verify it at once."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def connect(
     tenant: str | None = None,
     namespace: str | None = None,
 ) -> Connection:
-    """A connection to a broker, which it raises if there is none, or if it does not let us in.
+    """A connection to a broker. Raises an error if the broker cannot be reached or rejects the credentials.
 
-    `address` is host:port of any of its TCP doors. `user` and `password`, an API `key` or a `token` say who we are.
-    `tls` is a context, the path of a file with trusted certificates, or True for those that the system trusts.
-    `timeout` is for how many seconds to wait for a connection and for a reply; `retry` says how often, and how long
-    apart, what can be sent again is: by default for most of a minute. `tenant` and `namespace` are those of all that is
-    done, and of the user: by default `default`.
+    `address` is the host:port of any of its TCP doors. `user` and `password`, an API `key` or a `token` authenticate.
+    `tls` is a context, the path of a file with trusted certificates, or True for the system's trusted certificates.
+    `timeout` is how many seconds to wait for a connection and for each reply. `retry` is how often, and with which
+    backoff, to retry idempotent requests: by default for most of a minute. `tenant` and `namespace`, by default
+    `default`, apply to all requests and to the user.
 
     >>> with penstock.connect(address) as db:
     ...     db.produce("greetings", "hello").offset
@@ -47,12 +47,12 @@ async def aconnect(
     key: str | None = None,
     token: str | None = None,
     tls: Tls = None,
-    timeout: float = 30.0,  # noqa: ASYNC109 - of each request
+    timeout: float = 30.0,  # noqa: ASYNC109 - for each request
     retry: RetryPolicy | None = None,
     tenant: str | None = None,
     namespace: str | None = None,
 ) -> AsyncConnection:
-    """The same as `connect`, for asyncio."""
+    """`connect` for asyncio."""
     connection = AsyncConnection(
         connection_options(address, user, password, key, token, tls, timeout, retry, tenant, namespace)
     )

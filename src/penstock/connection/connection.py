@@ -1,5 +1,5 @@
-"""`Connection` and `AsyncConnection`: everything of one broker behind one address. See the package for which door each
-call goes through."""
+"""`Connection` and `AsyncConnection`: all features of a broker behind one address. The package's docstring lists the
+door of each call."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ AsyncOpened = TypeVar("AsyncOpened", bound=AsyncClosing | AsyncConsumer)
 
 
 def _flymq(options: ConnectionOptions, retry: RetryPolicy | None = None) -> dict[str, Any]:
-    """Arguments of a client for FlyMQ."""
+    """Arguments for a FlyMQ client."""
     host, port = options.address
     user, password = options.credentials.login
     return {
@@ -44,7 +44,7 @@ def _flymq(options: ConnectionOptions, retry: RetryPolicy | None = None) -> dict
 
 
 def _http(options: ConnectionOptions) -> dict[str, Any]:
-    """Arguments of a client for the administration API."""
+    """Arguments for a client of the administration API."""
     host, port = options.address
     return {
         "host": host, "port": port, "authorization": options.credentials.authorization, "tls": options.tls,
@@ -58,7 +58,7 @@ def _scope(tenant: str | None, namespace: str | None) -> dict[str, Any]:
 
 
 def find_door(doors: Iterable[Door], name: str) -> Door:
-    """Raises DoorClosed."""
+    """The open door of this name. Raises DoorClosed if there is none."""
     for door in doors:
         if door.name == name:
             return door
@@ -66,7 +66,7 @@ def find_door(doors: Iterable[Door], name: str) -> Door:
 
 
 def _blipmq(options: ConnectionOptions) -> dict[str, Any]:
-    """Arguments of a client for BlipMQ. Raises DoorClosed."""
+    """Arguments for a BlipMQ client. Raises DoorClosed outside the default tenant and namespace."""
     if options.scope is not None:
         raise DoorClosed("queues are in the tenant `default` only: BlipMQ's door, which has them, knows no others")
     host, port = options.address
@@ -77,10 +77,11 @@ def _blipmq(options: ConnectionOptions) -> dict[str, Any]:
 
 
 class Connection(Closing):
-    """A broker, for one thread at a time; producers take records of any number of threads. Made by `penstock.connect`.
+    """A connection to a broker, for one thread at a time; producers accept records from any thread. Made by
+    `penstock.connect`.
 
-    What is idempotent is sent again when the connection is lost, for as long as `retry` allows, and so are records,
-    which the broker stores once. All errors are `penstock.PenstockError`."""
+    When the connection is lost, idempotent requests are retried for as long as `retry` allows; so are produced records,
+    which the broker deduplicates. All errors are `penstock.PenstockError`."""
 
     def __init__(self, options: ConnectionOptions) -> None:
         self.options = options
@@ -100,7 +101,7 @@ class Connection(Closing):
         return Admin(self._http)
 
     def administer(self, tenant: str | None = None, namespace: str | None = None) -> Admin:
-        """The same in another tenant or namespace.
+        """`admin` in another tenant or namespace.
 
         >>> db.administer(namespace="reports").topics.list()
         []
@@ -108,12 +109,12 @@ class Connection(Closing):
         return Admin(self._keep(http.Client(**_http(self.options) | _scope(tenant, namespace))))
 
     def connect(self) -> None:
-        """Connect now: shows at once whether the broker is there and lets us in."""
+        """Connect now, without retries: fails at once if the broker cannot be reached or rejects the credentials."""
         with flymq.Client(**_flymq(self.options, RetryPolicy(attempts=1))) as client:
             client.connect()
 
     def close(self) -> None:
-        """Close everything that this connection has opened: consumers commit, producers flush."""
+        """Close everything opened through this connection: consumers commit, producers flush."""
         opened, self._opened = self._opened, []
         try:
             for each in reversed(opened):
@@ -133,11 +134,11 @@ class Connection(Closing):
         delay: float | None = None,
         ttl: float | None = None,
     ) -> Stored:
-        """Store a record, and wait until it is on disk: exactly once, whatever happens to the connection.
+        """Store a record exactly once, even if the connection breaks, and wait until it is on disk.
 
-        `partition`: else the key decides. `delay` is in how many seconds it appears; its offset is then the number of
-        the schedule. `ttl` is for how many seconds it is shown. A record with either of them is not sent again if the
-        connection breaks (OutcomeUnknown).
+        Without `partition` the key selects it. `delay` is after how many seconds the record appears; the returned
+        offset is then the id of the scheduled record. `ttl` is for how many seconds it is visible. A record with either
+        of them is not retried if the connection breaks (OutcomeUnknown).
 
         >>> db.produce("orders", b"one", key=b"customer-7", headers={"trace": b"1"}).offset
         0
@@ -153,7 +154,7 @@ class Connection(Closing):
         headers: Iterable[Headers | None] | None = None,
         partition: int | None = None,
     ) -> list[Stored]:
-        """Store records, in batches of up to 1,000 that are stored as a whole, each exactly once.
+        """Store records exactly once, in atomic batches of up to 1,000.
 
         >>> [place.offset for place in db.produce_many("orders", [b"two", b"three"])]
         [1, 2]
@@ -161,7 +162,7 @@ class Connection(Closing):
         return self._client.run(self._sender.produce_many(topic, values, keys, headers, partition))
 
     def cancel(self, delayed: Stored) -> None:
-        """Cancel a record that was produced with a `delay` and has not appeared.
+        """Cancel a record that was produced with a `delay` and has not appeared yet.
 
         >>> db.cancel(db.produce("orders", b"later", delay=3600))
         """
@@ -169,7 +170,7 @@ class Connection(Closing):
 
     def producer(self, *, idempotent: bool = True, **options: Any) -> Producer:
         """A producer that takes records one by one and sends them in batches; see `Producer`. Options are those of
-        FlyMQ's: `max_records`, `max_bytes`, `linger`, `buffer_bytes`, `timeout`.
+        FlyMQ's producer: `max_records`, `max_bytes`, `linger`, `buffer_bytes`, `timeout`.
 
         >>> with db.producer() as producer:
         ...     deliveries = [producer.send("clicks", b"%d" % number) for number in range(1000)]
@@ -189,9 +190,9 @@ class Connection(Closing):
         commit_seconds: float = 1.0,
         follow: bool = True,
     ) -> Consumer:
-        """The records of a topic, and those to come; without `follow` up to the end that it has. A group goes on where
-        it has committed, and begins at `start` where it has not. The broker does not share partitions out among the
-        members of a group: give each member its own.
+        """A consumer of a topic, which waits for new records; without `follow` it stops at the current end. A group
+        continues at its committed offsets, and begins at `start` in partitions without one. The broker does not assign
+        partitions to the members of a group: give each member different `partitions`.
 
         >>> [record.value for record in db.consume("orders", follow=False)]
         [b'one', b'two', b'three']
@@ -203,9 +204,9 @@ class Connection(Closing):
         )  # fmt: skip
 
     def queue(self, topic: str, name: str, *, lease: float = 30.0, attempts: int = 5) -> Queue:
-        """A work queue of a topic: see `Queue`. A message that is not acknowledged in `lease` seconds is delivered
-        again, in twice the time once more, and becomes a dead letter after so many `attempts` (0: never). Both count
-        when the queue is created.
+        """A work queue on a topic: see `Queue`. A message that is not acknowledged within `lease` seconds is delivered
+        again, and the lease doubles with each delivery; after `attempts` deliveries it becomes a dead letter (0:
+        never). Both only apply when this call creates the queue.
 
         >>> jobs = db.queue("jobs", "mailers")
         >>> _ = db.produce("jobs", b"welcome mail")
@@ -217,7 +218,7 @@ class Connection(Closing):
         return self._keep(Queue(blipmq.Client(**_blipmq(self.options)), letters, name, lease, attempts))
 
     def transaction(self) -> Transaction:
-        """A block whose records appear together at its end, or not at all: see `Transaction`.
+        """A block whose records become visible together at its end, or not at all: see `Transaction`.
 
         >>> with db.transaction() as transaction:
         ...     transaction.produce("debits", b"10")
@@ -226,8 +227,8 @@ class Connection(Closing):
         return Transaction(self._client)
 
     def sql(self, text: str, params: Sequence[Any] = (), *, at: int | datetime | None = None) -> Result:
-        """Carry out a statement; `params` are the values of `$1`, `$2`, …. `at` is a position of the log, or a moment:
-        the statement sees what was there then. See `Result` for rows, Arrow and pandas.
+        """Execute a statement; `params` are the values of `$1`, `$2`, …. With `at`, a position of the log or a time,
+        the statement sees the data as of then. See `Result` for rows, Arrow and pandas.
 
         >>> db.sql("SELECT count(*) AS n FROM orders WHERE key = $1", ["customer-7"]).rows
         [(1,)]
@@ -235,7 +236,7 @@ class Connection(Closing):
         return Result(self._http.call(statement(text, params, at, self.options.timeout)))
 
     def table(self, topic: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """All records that a topic has now, as a `pyarrow.Table`, or some of its columns.
+        """All current records of a topic as a `pyarrow.Table`, with all columns or only some.
 
         >>> db.table("orders", ["offset", "value"]).num_rows
         3
@@ -269,12 +270,12 @@ class Connection(Closing):
 
 
 class AsyncConnection(AsyncClosing):
-    """The same as `Connection`, for the tasks of one event loop. Made by `await penstock.aconnect(…)`."""
+    """`Connection` for asyncio, for the tasks of one event loop. Made by `await penstock.aconnect(…)`."""
 
     def __init__(self, options: ConnectionOptions) -> None:
         self.options = options
         self._client = flymq.AsyncClient(**_flymq(options))
-        self._producer: AsyncProducer | None = None  # of single records, which go together if they come together
+        self._producer: AsyncProducer | None = None  # for `produce`: records of concurrent tasks share batches
         self._http = http.AsyncClient(**_http(options))
         self._felix: AsyncFelixClient | None = None
         self._opened: list[AsyncClosing | AsyncConsumer] = []
@@ -285,16 +286,16 @@ class AsyncConnection(AsyncClosing):
         return AsyncAdmin(self._http)
 
     def administer(self, tenant: str | None = None, namespace: str | None = None) -> AsyncAdmin:
-        """The same in another tenant or namespace."""
+        """`admin` in another tenant or namespace."""
         return AsyncAdmin(self._keep(http.AsyncClient(**_http(self.options) | _scope(tenant, namespace))))
 
     async def connect(self) -> None:
-        """Connect now: shows at once whether the broker is there and lets us in."""
+        """Connect now, without retries: fails at once if the broker cannot be reached or rejects the credentials."""
         async with flymq.AsyncClient(**_flymq(self.options, RetryPolicy(attempts=1))) as client:
             await client.connect()
 
     async def close(self) -> None:
-        """Close everything that this connection has opened: consumers commit, producers flush."""
+        """Close everything opened through this connection: consumers commit, producers flush."""
         opened, self._opened = self._opened, []
         try:
             for each in reversed(opened):
@@ -314,7 +315,7 @@ class AsyncConnection(AsyncClosing):
         delay: float | None = None,
         ttl: float | None = None,
     ) -> Stored:
-        """Store a record, and wait until it is on disk; see `Connection.produce`. Records of concurrent tasks share
+        """Store a record and wait until it is on disk; see `Connection.produce`. Records of concurrent tasks share
         batches."""
         if delay is None and ttl is None:
             if self._producer is None:
@@ -337,7 +338,7 @@ class AsyncConnection(AsyncClosing):
         return await self._client.run(sender.produce_many(topic, values, keys, headers, partition))
 
     async def cancel(self, delayed: Stored) -> None:
-        """Cancel a record that was produced with a `delay` and has not appeared."""
+        """Cancel a record that was produced with a `delay` and has not appeared yet."""
         await self._client.cancel_delayed(delayed.offset)
 
     def producer(self, *, idempotent: bool = True, **options: Any) -> AsyncProducer:
@@ -355,25 +356,25 @@ class AsyncConnection(AsyncClosing):
         commit_seconds: float = 1.0,
         follow: bool = True,
     ) -> AsyncConsumer:
-        """The records of a topic, and those to come; see `Connection.consume`."""
+        """A consumer of a topic; see `Connection.consume`."""
         client = flymq.AsyncClient(**_flymq(self.options))
         return self._keep(AsyncConsumer(client, topic, group, start, partitions, auto_commit, commit_seconds, follow))
 
     def queue(self, topic: str, name: str, *, lease: float = 30.0, attempts: int = 5) -> AsyncQueue:
-        """A work queue of a topic; see `Connection.queue`."""
+        """A work queue on a topic; see `Connection.queue`."""
         letters = AsyncDeadLetters(self._client, topic)
         return self._keep(AsyncQueue(blipmq.AsyncClient(**_blipmq(self.options)), letters, name, lease, attempts))
 
     def transaction(self) -> AsyncTransaction:
-        """A block whose records appear together at its end, or not at all; see `Connection.transaction`."""
+        """A block whose records become visible together at its end, or not at all; see `Connection.transaction`."""
         return AsyncTransaction(self._client)
 
     async def sql(self, text: str, params: Sequence[Any] = (), *, at: int | datetime | None = None) -> Result:
-        """Carry out a statement; see `Connection.sql`."""
+        """Execute a statement; see `Connection.sql`."""
         return Result(await self._http.call(statement(text, params, at, self.options.timeout)))
 
     async def table(self, topic: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """All records that a topic has now, as a `pyarrow.Table`; read in a thread."""
+        """All current records of a topic as a `pyarrow.Table`; read in a thread."""
         door = await self._door("flight")
         return await asyncio.to_thread(read_table, self.options, door, topic, columns)
 

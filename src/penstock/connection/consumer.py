@@ -1,7 +1,7 @@
-"""Consumers: the records of a topic, one after the other, from where one says or from where a group stands.
+"""Consumers: the records of a topic in order, from a given position or from a group's committed offsets.
 
-FlyMQ's door carries them (FETCH_RECORDS). A consumer has a connection of its own, because a fetch waits at the broker
-for records to come, and because a group's members are connections.
+They use FlyMQ's door (FETCH_RECORDS). Each consumer has its own connection, because fetches wait at the broker for new
+records, and because the members of a group are connections.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Start: TypeAlias = Literal["earliest", "latest"] | int | datetime
 """The beginning: at the first record that is there, behind the last, at an offset, or at the first record that was
 stored at a time or later."""
 
-FETCH_RECORDS: Final = 1000  # in one reply
-WAIT_SECONDS: Final = 1.0  # that a fetch waits at the broker, where there is one partition
-MIN_PAUSE: Final = 0.005  # seconds between two rounds of fetches that find nothing, doubled each time
+FETCH_RECORDS: Final = 1000  # per reply
+WAIT_SECONDS: Final = 1.0  # longest wait of a fetch at the broker, with a single partition
+MIN_PAUSE: Final = 0.005  # seconds between rounds of fetches that return nothing; doubles each time
 MAX_PAUSE: Final = 0.1
 
 C = TypeVar("C", Client, AsyncClient)
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class Cursor:
-    """The position in one partition, and the records that were fetched and not returned."""
+    """The position in one partition, and the records that are fetched but not returned yet."""
 
     __slots__ = ("committed", "next_fetch", "partition", "records")
 
@@ -49,7 +49,7 @@ class Cursor:
 
 
 class ConsumerProcedures(Generic[C]):
-    """State and procedures of both kinds of consumer."""
+    """The state and procedures that both kinds of consumer share."""
 
     def __init__(
         self,
@@ -73,8 +73,8 @@ class ConsumerProcedures(Generic[C]):
         self._commit_seconds = commit_seconds
         self._commit_due = time.monotonic() + commit_seconds
         self._follow = follow
-        self._cursors: deque[Cursor] = deque()  # the first is the next to return records from
-        self._joined: int | None = None  # the number of the connection that is a member of the group
+        self._cursors: deque[Cursor] = deque()  # records are returned from the first one next
+        self._joined: int | None = None  # number of the connection that joined the group
         self._closed = False
 
     @property
@@ -84,8 +84,8 @@ class ConsumerProcedures(Generic[C]):
 
     @procedure_method
     def poll(self, limit: int = 500, timeout: float = 1.0) -> Procedure[list[Record]]:
-        """Up to `limit` records; none only if none come in `timeout` seconds. What was returned before counts as done,
-        where commits are automatic."""
+        """Up to `limit` records; an empty list only if none arrive within `timeout` seconds. With automatic commits,
+        all records returned by earlier calls count as processed."""
         if limit < 1:
             raise ValueError("limit must be at least 1")
         if self._auto_commit and time.monotonic() >= self._commit_due:
@@ -94,12 +94,13 @@ class ConsumerProcedures(Generic[C]):
 
     @procedure_method
     def commit(self) -> Procedure[None]:
-        """Keep the positions of the group: behind the last record that was returned, of every partition."""
+        """Commit the group's offsets: in each partition, one past the last record returned."""
         yield from self._commit()
 
     @procedure_method
     def seek(self, to: Start, partition: int | None = None) -> Procedure[None]:
-        """Go on from there, in one partition or in all."""
+        """Continue at `to`, in one partition or in all. Raises ValueError for a partition that this consumer does not
+        read."""
         yield from self._assign()
         cursors = [cursor for cursor in self._cursors if partition in (None, cursor.partition)]
         if not cursors:
@@ -125,7 +126,7 @@ class ConsumerProcedures(Generic[C]):
         return records
 
     def _ready(self) -> Record | None:
-        """The next record, if it was fetched already and nothing is to be committed before: most are."""
+        """The next record, if it is already fetched and no commit is due: the fast path."""
         if self._cursors and self._cursors[0].records:
             if self._auto_commit and time.monotonic() >= self._commit_due:
                 return None
@@ -133,7 +134,7 @@ class ConsumerProcedures(Generic[C]):
         return None
 
     def _take(self, limit: int) -> list[Record]:
-        """Records that were fetched, of every partition in turn."""
+        """Up to `limit` fetched records, from one partition after the other."""
         taken: list[Record] = []
         for _ in range(len(self._cursors)):
             records = self._cursors[0].records
@@ -145,7 +146,7 @@ class ConsumerProcedures(Generic[C]):
         return taken
 
     def _assign(self) -> Procedure[None]:
-        """Find the partitions and where to begin; join the group on every new connection."""
+        """Find the partitions and their start offsets once; join the group again on every new connection."""
         if not self._cursors:
             partitions = self._partitions
             if partitions is None:
@@ -162,7 +163,7 @@ class ConsumerProcedures(Generic[C]):
             self._joined = self._client.connections
 
     def _committed(self) -> Procedure[dict[int, int]]:
-        """The offsets of the group, in the partitions in which it has ever committed."""
+        """The committed offsets of the group, by partition; without partitions that have none."""
         if self.group is None:
             return {}
         (found,) = yield [requests.describe_group(self.topic, self.group)]
@@ -184,9 +185,9 @@ class ConsumerProcedures(Generic[C]):
         return list(results_of((yield list(specs))))
 
     def _fetch(self, wait: float) -> Procedure[bool]:
-        """Fetch from all partitions. Returns whether there was nothing more in any of them."""
+        """Fetch from all partitions. Returns True if every one of them is at its end."""
         cursors, topic = list(self._cursors), self.topic
-        wait_ms = max(0, round(wait * 1000)) if len(cursors) == 1 else 0  # else one would wait behind the other
+        wait_ms = max(0, round(wait * 1000)) if len(cursors) == 1 else 0  # several would wait one after the other
         specs: list[RequestSpec[Any]] = [
             requests.fetch_records(topic, cursor.partition, cursor.next_fetch, FETCH_RECORDS, wait_ms)
             for cursor in cursors
@@ -221,22 +222,22 @@ class ConsumerProcedures(Generic[C]):
 
 
 class Consumer(ConsumerProcedures[Client]):
-    """The records of a topic; iterate, or `poll`. Positions survive a lost connection: it goes on by itself.
+    """The records of a topic; iterate, or `poll`. After a lost connection it reconnects and continues at its positions.
 
         with connection.consume("orders", group="billing") as consumer:
             for record in consumer:
                 print(record.key, record.value)
 
-    With a group, each record counts as done when the next one is asked for, and is committed about once a second and
-    on `close`, unless `auto_commit` is off: then `commit` does it. Leave the block by an exception and nothing is
-    committed on the way out, so that the record at fault comes again. For one thread.
+    With a group, a record counts as processed when the next one is requested. Offsets are committed about once a second
+    and on `close`; with `auto_commit` off, only by `commit`. If an exception leaves the block, nothing more is
+    committed, so the failed record is delivered again. For one thread.
     """
 
     def run(self, procedure: Procedure[T]) -> T:
         return self._client.run(procedure)
 
     def __iter__(self) -> Iterator[Record]:
-        """Records as they come; without end, unless it was opened with `follow=False`."""
+        """Records as they arrive; endless, unless opened with `follow=False`."""
         while not self._closed:
             record = self._ready()
             records = self.poll(1, WAIT_SECONDS) if record is None else [record]
@@ -245,7 +246,7 @@ class Consumer(ConsumerProcedures[Client]):
                 return
 
     def close(self) -> None:
-        """Commit, if that is automatic, and close the connection."""
+        """Commit, with automatic commits, and close the connection."""
         if not self._closed:
             self._closed = True
             try:
@@ -264,13 +265,13 @@ class Consumer(ConsumerProcedures[Client]):
 
 
 class AsyncConsumer(ConsumerProcedures[AsyncClient]):
-    """The same as `Consumer`, for one task: `async with`, `async for`."""
+    """`Consumer` for asyncio, for one task: `async with`, `async for`."""
 
     async def run(self, procedure: Procedure[T]) -> T:
         return await self._client.run(procedure)
 
     async def __aiter__(self) -> AsyncIterator[Record]:
-        """Records as they come; without end, unless it was opened with `follow=False`."""
+        """Records as they arrive; endless, unless opened with `follow=False`."""
         while not self._closed:
             record = self._ready()
             records = await self.poll(1, WAIT_SECONDS) if record is None else [record]
@@ -280,7 +281,7 @@ class AsyncConsumer(ConsumerProcedures[AsyncClient]):
                 return
 
     async def close(self) -> None:
-        """Commit, if that is automatic, and close the connection."""
+        """Commit, with automatic commits, and close the connection."""
         if not self._closed:
             self._closed = True
             try:

@@ -1,4 +1,4 @@
-"""Errors of the connection itself. All others are those of the doors' clients; all are `PenstockError`."""
+"""Errors of the connection itself. All others come from the doors' clients; all are `PenstockError`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from penstock.clients._core.errors import PenstockError
 
 
 class DoorClosed(PenstockError):
-    """The broker does not serve this: the door that carries it is closed, or takes no such credentials."""
+    """The broker does not offer this: the required door is closed, or does not accept such credentials."""
 
 
 class TableUnreadable(PenstockError):
-    """The records of a topic could not be read by Flight."""
+    """The records of a topic could not be read over Flight."""

@@ -1,4 +1,4 @@
-"""Options of a connection: one address, one identity, and what each door makes of them."""
+"""Options of a connection: one address and one identity, and their form for each door."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ Tls: TypeAlias = ssl.SSLContext | str | bool | None
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Credentials: of a user with a password, an API key or a token, or of nobody in particular."""
+    """Credentials: a user with a password, an API key or token, or neither (anonymous)."""
 
     user: str | None = None
     password: str | None = field(default=None, repr=False)
-    secret: str | None = field(default=None, repr=False)  # a key or a token: every door takes one for the other
+    secret: str | None = field(default=None, repr=False)  # a key or a token: every door accepts both in the same place
 
     @property
     def login(self) -> tuple[str | None, str | None]:
-        """For FlyMQ: a name and a password, or a key without a name."""
+        """Name and password for FlyMQ; a key has an empty name."""
         return ("", self.secret) if self.secret is not None else (self.user, self.password)
 
     @property
     def authorization(self) -> str | None:
-        """As HTTP writes it."""
+        """The Authorization header of HTTP; None for anonymous."""
         if self.secret is not None:
             return f"Bearer {self.secret}"
         return None if self.user is None else self.basic
@@ -47,7 +47,7 @@ class Credentials:
 
     @property
     def key(self) -> str:
-        """For doors that have room for a key alone."""
+        """The single credential of doors that have a field for a key only."""
         if self.secret is not None:
             return self.secret
         return "anonymous" if self.user is None else self.basic
@@ -60,12 +60,12 @@ class ConnectionOptions:
     tls: ssl.SSLContext | None
     timeout: float
     retry: RetryPolicy
-    tenant: str | None = None  # None: that of the identity, or `default`
+    tenant: str | None = None  # None: the identity's tenant, or `default`
     namespace: str | None = None
 
     @property
     def scope(self) -> tuple[str, str] | None:
-        """Tenant and namespace, if they are others than `default`."""
+        """Tenant and namespace; None if both are `default`."""
         scope = (self.tenant or DEFAULT, self.namespace or DEFAULT)
         return None if scope == (DEFAULT, DEFAULT) else scope
 
@@ -82,7 +82,7 @@ def connection_options(
     tenant: str | None = None,
     namespace: str | None = None,
 ) -> ConnectionOptions:
-    """The options that the arguments of `connect` stand for. Raises ValueError."""
+    """Options from the arguments of `connect`. Raises ValueError."""
     if (user is None) != (password is None):
         raise ValueError("a user and a password go together")
     if sum(each is not None for each in (user, key, token)) > 1:

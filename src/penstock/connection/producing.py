@@ -1,7 +1,7 @@
-"""Producing: single records and batches that are stored exactly once, and producers that take records one by one.
+"""Producing: single records and batches, stored exactly once, and producers, which accept records one by one.
 
-FlyMQ's door carries them. A batch has a number of its producer, so the broker stores it once however often it is sent;
-records with a delay or a life of their own have no such number, and are never sent twice.
+They use FlyMQ's door. Each batch has a producer's sequence number, so the broker stores it once however often it is
+sent. Records with a delay or a ttl have none, and are never sent twice.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from penstock.wire.flymq import messages as m
 
 
 def chosen(partition: int | None) -> int:
-    """A partition as FlyMQ names it."""
+    """A partition as FlyMQ encodes it. Raises ValueError if it is negative."""
     if partition is None:
         return requests.ANY
     if partition < 0:
@@ -53,7 +53,7 @@ def timed_request(
     delay: float | None,
     ttl: float | None,
 ) -> RequestSpec[m.RecordMetadata]:
-    """A record that appears later, or is not shown any more after a while."""
+    """A request for a record with a delay or a ttl. Raises ValueError for both."""
     if delay is not None and ttl is not None:
         raise ValueError("a record has a delay or a life, and not both")
     if delay is not None:
@@ -63,7 +63,8 @@ def timed_request(
 
 
 class Sender:
-    """Sends batches exactly once, one call after the other: the numbers of a blocking connection's own producer."""
+    """Sends batches exactly once, for one caller at a time: the sequence numbers of a blocking connection's
+    producer."""
 
     def __init__(self, delay: Callable[[int], float]) -> None:
         self._sequences = Sequences(DELIVERY_TIMEOUT)
@@ -110,14 +111,14 @@ class Sender:
 
 
 def _column(given: Iterable[Any] | None) -> Iterable[Any]:
-    """The values of a column, and None for each record behind them."""
+    """The values of a column, padded with None for further records."""
     return repeat(None) if given is None else chain(given, repeat(None))
 
 
 class Producer(flymq.Producer):
-    """Takes records one by one, from any number of threads, and sends them in batches: `send` returns at once, with the
-    record's `Delivery`; `flush` waits until all are stored. Records are stored exactly once, unless `idempotent` is
-    off, and those of one topic in the order in which they were sent.
+    """Accepts records one by one, from any thread, and sends them in batches: `send` returns the record's `Delivery` at
+    once; `flush` waits until all are stored. Records are stored exactly once, unless `idempotent` is off, and in the
+    order of `send` within a topic.
 
         with connection.producer() as producer:
             delivery = producer.send("orders", b"one", key=b"customer-7")
@@ -133,7 +134,7 @@ class Producer(flymq.Producer):
         headers: Headers | None = None,
         partition: int | None = None,
     ) -> flymq.Delivery:
-        """Take a record, to be sent soon. Waits only while too much is on its way."""
+        """Add a record to the next batch. Blocks only while the buffer is full."""
         if type(value) is bytes and key is None and headers is None and partition is None:
             return super().send(topic, value)
         pairs = header_pairs(headers)
@@ -141,7 +142,7 @@ class Producer(flymq.Producer):
 
 
 class AsyncProducer(flymq.AsyncProducer):
-    """The same as `Producer` for the tasks of one event loop; await a delivery to get the record's place."""
+    """`Producer` for the tasks of one event loop; awaiting a delivery returns the record's metadata."""
 
     async def send(  # type: ignore[override]
         self,
@@ -152,6 +153,6 @@ class AsyncProducer(flymq.AsyncProducer):
         headers: Headers | None = None,
         partition: int | None = None,
     ) -> flymq.AsyncDelivery:
-        """Take a record, to be sent soon. Waits only while too much is on its way."""
+        """Add a record to the next batch. Waits only while the buffer is full."""
         pairs = header_pairs(headers)
         return await super().send(topic, to_bytes(value), optional_bytes(key), chosen(partition), pairs)

@@ -1,7 +1,7 @@
-"""Work queues: messages that are delivered at least once, to one of those who share the queue, until they are
-acknowledged; those that nobody acknowledges become dead letters.
+"""Work queues: each message is delivered at least once, to one of the queue's consumers, until it is acknowledged.
+Messages that nobody acknowledges become dead letters.
 
-BlipMQ's door carries deliveries, by queues with a name; FlyMQ's what becomes of dead letters.
+BlipMQ's door carries the deliveries, as named queues; FlyMQ's door manages the dead letters.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ S = TypeVar("S", blipmq.Subscription, blipmq.AsyncSubscription)
 F = TypeVar("F", flymq.Client, flymq.AsyncClient)
 T = TypeVar("T")
 
-ITERATION_SECONDS = 1.0  # that one attempt of an endless iteration waits
+ITERATION_SECONDS = 1.0  # wait per attempt of an endless iteration
 
 
 class DeadLetter(NamedTuple):
-    """A message that was given up."""
+    """A message whose delivery was given up."""
 
     id: str
     value: bytes
@@ -37,7 +37,7 @@ class DeadLetter(NamedTuple):
 
 
 class _Delivered:
-    """A message that was delivered, and is leased to whoever has it."""
+    """A delivered message, leased to its receiver."""
 
     __slots__ = ("_subscription", "_tag", "topic", "value")
 
@@ -56,8 +56,8 @@ class _Delivered:
 
 
 class Message(_Delivered):
-    """A message that was delivered. `ack` when it is done, `nack` to give it back; or work on it in a `with` block,
-    which does the one at its end and the other on an exception."""
+    """A delivered message. Call `ack` when it is processed, or `nack` to return it; a `with` block acknowledges at its
+    end, and calls `nack` on an exception."""
 
     __slots__ = ()
 
@@ -66,11 +66,13 @@ class Message(_Delivered):
         self._subscription = subscription
 
     def ack(self) -> None:
-        """It is done, and will not come again. If its lease was over, it may have come to somebody else."""
+        """Acknowledge: the message is not delivered again. If its lease had expired, another consumer may already have
+        it."""
         self._subscription.ack(self._tag)
 
     def nack(self) -> None:
-        """It comes again, to anybody, at once; or becomes a dead letter, if this was its last attempt."""
+        """Return the message: it is redelivered at once, to any consumer, or becomes a dead letter after its last
+        attempt."""
         self._subscription.nack(self._tag)
 
     def __enter__(self) -> Self:
@@ -83,7 +85,7 @@ class Message(_Delivered):
 
 
 class AsyncMessage(_Delivered):
-    """The same as `Message`, for tasks: `await message.ack()`, or `async with message`."""
+    """`Message` for asyncio: `await message.ack()`, or `async with message`."""
 
     __slots__ = ()
 
@@ -92,11 +94,13 @@ class AsyncMessage(_Delivered):
         self._subscription = subscription
 
     async def ack(self) -> None:
-        """It is done, and will not come again. If its lease was over, it may have come to somebody else."""
+        """Acknowledge: the message is not delivered again. If its lease had expired, another consumer may already have
+        it."""
         await self._subscription.ack(self._tag)
 
     async def nack(self) -> None:
-        """It comes again, to anybody, at once; or becomes a dead letter, if this was its last attempt."""
+        """Return the message: it is redelivered at once, to any consumer, or becomes a dead letter after its last
+        attempt."""
         await self._subscription.nack(self._tag)
 
     async def __aenter__(self) -> Self:
@@ -111,7 +115,7 @@ class AsyncMessage(_Delivered):
 def next_message(
     subscription: blipmq.Subscription | blipmq.AsyncSubscription, until: float
 ) -> Procedure[blipmq.Message | None]:
-    """Poll until there is a message, or until that moment."""
+    """Poll until there is a message. Returns None at the time `until` (monotonic seconds)."""
     buffer, idle = subscription._buffer, 0
     while not buffer.messages:
         results_of((yield [poll(buffer, 1, eager=True)]))
@@ -133,18 +137,18 @@ class DeadLetters(Generic[F]):
 
     @procedure_method
     def list(self, limit: int = 100) -> Procedure[list[DeadLetter]]:
-        """The oldest ones, so many at most."""
+        """Up to `limit` dead letters, oldest first."""
         (found,) = results_of((yield [requests.fetch_dlq(self.topic, limit)]))
         return [DeadLetter(each.message_id, each.value, each.error, each.retries) for each in found]
 
     @procedure_method
     def replay(self, id: str) -> Procedure[None]:  # noqa: A002 - it is the letter's id
-        """Store one in its topic again, and take it out of here: everybody who reads the topic gets it once more."""
+        """Store a dead letter in its topic again, and remove it here. Every reader of the topic receives it again."""
         results_of((yield [requests.replay_dlq(self.topic, id)]))
 
     @procedure_method
     def purge(self) -> Procedure[None]:
-        """Delete all of them."""
+        """Delete all dead letters of the topic."""
         results_of((yield [requests.purge_dlq(self.topic)]))
 
 
@@ -159,15 +163,15 @@ class AsyncDeadLetters(DeadLetters[flymq.AsyncClient]):
 
 
 class Queue(Closing):
-    """A queue of a topic, by its name; iterate, or `get`. It goes on by itself after a lost connection.
+    """A named queue on a topic; iterate, or `get`. It reconnects by itself after a lost connection.
 
         with connection.queue("jobs", "mailers") as queue:
             for message in queue:
                 with message:
                     send_mail(message.value)
 
-    Everybody who opens the same name shares its messages. It holds what is stored in the topic from the moment on at
-    which it was first opened. For one thread.
+    All consumers that open the same name share its messages. It contains what was stored in the topic since it was
+    first opened. For one thread.
     """
 
     def __init__(
@@ -180,26 +184,26 @@ class Queue(Closing):
         self._closed = False
 
     def get(self, timeout: float | None = 0.0) -> Message | None:
-        """The next message; None if there is none in so many seconds. Without a timeout it waits for one."""
+        """The next message, or None if none arrives within `timeout` seconds. With None, waits until one arrives."""
         until = float("inf") if timeout is None else time.monotonic() + timeout
         delivered = self._client.run(next_message(self._subscription, until))
         return None if delivered is None else Message(self._subscription, delivered)
 
     def __iter__(self) -> Iterator[Message]:
-        """Messages as they come, without end."""
+        """Messages as they arrive; endless."""
         while not self._closed:
             message = self.get(ITERATION_SECONDS)
             if message is not None:
                 yield message
 
     def close(self) -> None:
-        """Close the connection. What was not acknowledged comes to somebody else when its lease is over."""
+        """Close the connection. Unacknowledged messages are redelivered when their leases expire."""
         self._closed = True
         self._client.close()
 
 
 class AsyncQueue(AsyncClosing):
-    """The same as `Queue`, for tasks: `async with`, `async for`."""
+    """`Queue` for asyncio: `async with`, `async for`."""
 
     def __init__(
         self, client: blipmq.AsyncClient, letters: AsyncDeadLetters, name: str, lease: float, attempts: int
@@ -212,7 +216,7 @@ class AsyncQueue(AsyncClosing):
         self._closed = False
 
     async def open(self) -> Self:
-        """Find the queue, or create it; entering the block does it too."""
+        """Find or create the queue; entering the block also does so."""
         lease, attempts = self._terms
         self._subscription = await self._client.queue(
             self.dead_letters.topic, self.name, lease=lease, attempts=attempts
@@ -222,8 +226,8 @@ class AsyncQueue(AsyncClosing):
     async def __aenter__(self) -> Self:
         return await self.open()
 
-    async def get(self, timeout: float | None = 0.0) -> AsyncMessage | None:  # noqa: ASYNC109 - it is no error here
-        """The next message; None if there is none in so many seconds. Without a timeout it waits for one."""
+    async def get(self, timeout: float | None = 0.0) -> AsyncMessage | None:  # noqa: ASYNC109 - not an error here
+        """The next message, or None if none arrives within `timeout` seconds. With None, waits until one arrives."""
         if self._subscription is None:
             await self.open()
         assert self._subscription is not None
@@ -232,13 +236,13 @@ class AsyncQueue(AsyncClosing):
         return None if delivered is None else AsyncMessage(self._subscription, delivered)
 
     async def __aiter__(self) -> AsyncIterator[AsyncMessage]:
-        """Messages as they come, without end."""
+        """Messages as they arrive; endless."""
         while not self._closed:
             message = await self.get(ITERATION_SECONDS)
             if message is not None:
                 yield message
 
     async def close(self) -> None:
-        """Close the connection. What was not acknowledged comes to somebody else when its lease is over."""
+        """Close the connection. Unacknowledged messages are redelivered when their leases expire."""
         self._closed = True
         await self._client.close()

@@ -1,4 +1,4 @@
-"""Records, as they are given and as they are returned."""
+"""Records as callers pass them and as they are returned."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Headers: TypeAlias = Mapping[str, bytes] | Mapping[str, str] | Mapping[str, Text
 
 
 class Record(NamedTuple):
-    """A record that was consumed. `headers` are pairs, since a name may come more than once."""
+    """A consumed record. `headers` are pairs, since a name may occur more than once."""
 
     topic: str
     partition: int
     offset: int
     key: bytes | None
     value: bytes
-    timestamp: int  # when it was stored: µs since 1970
+    timestamp: int  # time of storing: µs since 1970
     headers: tuple[tuple[str, bytes], ...] = ()
 
     @property
@@ -33,13 +33,13 @@ class Record(NamedTuple):
         return self.value.decode()
 
     def header(self, name: str, default: bytes | None = None) -> bytes | None:
-        """The first header of this name."""
+        """The first header of this name, or `default`."""
         return next((value for each, value in self.headers if each == name), default)
 
 
 class Stored(NamedTuple):
-    """The place of a record that was produced. At offset -1 it did not fit its topic's schema, and is among the topic's
-    dead letters."""
+    """The metadata of a produced record. An offset of -1 means that it did not match its topic's schema and became a
+    dead letter."""
 
     topic: str
     partition: int
@@ -63,7 +63,7 @@ def header_pairs(headers: Headers | None) -> tuple[tuple[str, bytes], ...]:
 
 
 def milliseconds(seconds: float, what: str) -> int:
-    """Whole milliseconds, one at least."""
+    """Whole milliseconds, at least 1. Raises ValueError unless positive."""
     if seconds <= 0:
         raise ValueError(f"{what} must be above 0 seconds")
     return max(1, round(seconds * 1000))

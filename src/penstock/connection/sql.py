@@ -1,4 +1,4 @@
-"""SQL: statements over all topics, now and as of earlier positions. HTTP carries them, as a stream of Arrow.
+"""SQL: statements over all topics, now and as of earlier positions. They use HTTP; results are an Arrow stream.
 
 Every topic is a table; see `docs/sql.md`.
 """
@@ -21,7 +21,7 @@ _READS: Final = ("SELECT", "WITH", "VALUES", "SHOW", "DESCRIBE")
 
 
 class Result:
-    """The rows of a statement: iterate over it, or take them as Arrow or pandas."""
+    """The rows of a statement: iterate over them, or convert them to Arrow or pandas."""
 
     def __init__(self, stream: bytes) -> None:
         self._stream = stream
@@ -51,11 +51,11 @@ class Result:
         return list(zip(*[column.to_pylist() for column in table.columns], strict=True)) if table.num_columns else []
 
     def dicts(self) -> list[dict[str, Any]]:
-        """All rows by the names of their columns."""
+        """All rows as dicts, by column name."""
         return self.arrow().to_pylist()  # type: ignore[no-any-return]
 
     def scalar(self) -> Any:
-        """The one value of a result with one row and one column."""
+        """The value of a result with exactly one row and one column."""
         ((value,),) = self.rows
         return value
 
@@ -67,7 +67,7 @@ class Result:
 
 
 def statement(text: str, params: Sequence[Any], at: int | datetime | None, timeout: float) -> RequestSpec[bytes]:
-    """A statement as a request. What only reads is sent again if the connection breaks."""
+    """A statement as a request. Only statements that read are retried if the connection breaks."""
     words = text.split(None, 1)
     reads = bool(words) and words[0].upper() in _READS
     if isinstance(at, datetime):

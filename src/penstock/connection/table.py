@@ -1,5 +1,5 @@
-"""Topics as Arrow tables, by Flight: many records at once, as columns. Flight has a port of its own, which the
-administration API tells."""
+"""Topics as Arrow tables, over Flight: many records at once, as columns. Flight has its own port, which the
+administration API reports."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from penstock.connection.views import Door
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ATTEMPTS: Final = 4  # at a Flight process that is just starting
+ATTEMPTS: Final = 4  # the Flight process may be starting
 
 
 def read_table(options: ConnectionOptions, door: Door, topic: str, columns: Sequence[str] | None) -> pa.Table:
-    """All records of a topic that are there now. Raises TableUnreadable."""
-    import pyarrow as pa  # takes long to load, and few need it
+    """All current records of a topic. Raises TableUnreadable."""
+    import pyarrow as pa  # slow to import, and few need it
     from pyarrow import flight
 
     host, port = options.address.host, door.address.rpartition(":")[2]
@@ -59,7 +59,7 @@ def _read(client: Any, call: Any, topic: str, columns: Sequence[str] | None) -> 
 
 
 def _trust(tls: ssl.SSLContext | None) -> dict[str, Any]:
-    """Arguments of a Flight client that trusts whom the context trusts."""
+    """Arguments for a Flight client that trusts the same certificates as the context."""
     if tls is None:
         return {}
     if tls.verify_mode == ssl.CERT_NONE:

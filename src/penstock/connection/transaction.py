@@ -1,4 +1,4 @@
-"""Transactions: records of any number of topics that appear together, or not at all. FlyMQ's door carries them."""
+"""Transactions: records in any number of topics that become visible together, or not at all. They use FlyMQ's door."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from penstock.connection.records import Headers, Text, header_pairs, optional_by
 class Transaction(flymq.Transaction):
     """`with connection.transaction() as transaction: transaction.produce(…)`: all of the records, or none.
 
-    They are stored when the block ends, and not if it ends by an exception, or if the connection is lost meanwhile:
-    then the end of the block raises `TransactionOver`, nothing is stored, and the block may be run again. A commit
-    whose reply is lost is sent again and counts once."""
+    They are stored when the block ends, unless it ends with an exception. If the connection is lost before that, the
+    end of the block raises `TransactionOver`, nothing is stored, and the block can be run again. A commit whose reply
+    is lost is retried and takes effect once."""
 
     def produce(  # type: ignore[override]
         self,
@@ -23,12 +23,12 @@ class Transaction(flymq.Transaction):
         headers: Headers | None = None,
         partition: int | None = None,
     ) -> None:
-        """Store a record with the others. It has no offset until the end of the block."""
+        """Add a record to the transaction. It has no offset until the block ends."""
         super().produce(topic, to_bytes(value), optional_bytes(key), chosen(partition), header_pairs(headers))
 
 
 class AsyncTransaction(flymq.AsyncTransaction):
-    """The same as `Transaction`, for `async with`. Other tasks may use the connection meanwhile."""
+    """`Transaction` for `async with`. Other tasks may use the connection meanwhile."""
 
     async def produce(  # type: ignore[override]
         self,
@@ -39,5 +39,5 @@ class AsyncTransaction(flymq.AsyncTransaction):
         headers: Headers | None = None,
         partition: int | None = None,
     ) -> None:
-        """Store a record with the others. It has no offset until the end of the block."""
+        """Add a record to the transaction. It has no offset until the block ends."""
         await super().produce(topic, to_bytes(value), optional_bytes(key), chosen(partition), header_pairs(headers))

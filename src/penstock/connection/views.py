@@ -1,4 +1,4 @@
-"""Values that the administration API tells. Times are µs since 1970."""
+"""Replies of the administration API. Times are µs since 1970."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class CreatedUser(msgspec.Struct, frozen=True):
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """An identity; the name is empty for nobody in particular."""
+    """An identity; the name of the anonymous one is empty."""
 
     name: str
     tenant: str | None
@@ -125,7 +125,7 @@ class Key(msgspec.Struct, frozen=True):
 
 
 class NewKey(msgspec.Struct, frozen=True):
-    """A key that was just made: its secret is shown this once."""
+    """A key that was just created: the only reply with its secret."""
 
     key: Key
     secret: str
@@ -160,7 +160,7 @@ class SchemaText(msgspec.Struct, frozen=True):
 
 
 class SchemaVerdict(msgspec.Struct, frozen=True):
-    """Whether a value fits a schema: it does if there are no reasons why not."""
+    """The validation of a value against a schema: valid if there are no reasons against it."""
 
     version: int
     reasons: list[str]
@@ -178,8 +178,8 @@ class Tenant(msgspec.Struct, frozen=True):
 
 
 class QueueInfo(msgspec.Struct, frozen=True):
-    """A work queue. `cursors` are the first offsets that were never delivered, by partition; `in_flight` is delivered
-    and not acknowledged."""
+    """A work queue. `cursors` are the first offsets never delivered, by partition; `in_flight` counts messages that are
+    delivered but not acknowledged."""
 
     id: int
     topic: str
@@ -196,7 +196,7 @@ class DeadLetterTopic(msgspec.Struct, frozen=True):
 
 
 class DeadLetterInfo(msgspec.Struct, frozen=True):
-    """A record that was given up; without an original offset it was never accepted."""
+    """A record whose delivery was given up; without `original_offset` it was never accepted."""
 
     id: str
     offset: int
@@ -233,7 +233,7 @@ class OpenTransaction(msgspec.Struct, frozen=True):
 
 
 class CacheInfo(msgspec.Struct, frozen=True):
-    """A cache; one that is journalled survives a restart."""
+    """A cache; a journalled one survives a restart."""
 
     name: str
     keys: int
