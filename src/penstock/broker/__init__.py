@@ -1,5 +1,6 @@
-"""The broker: topics, produce, fetch, queues, groups, access, in packages by subject. Knows no protocol and no socket.
+"""The broker: topics, produce, fetch, queues, groups and access, one package per subject. Independent of protocols and
+sockets.
 
-Imports log only. Start at `broker.py`, which puts the services together; a service is reached by its name, as
-`broker.topics`. Modules in the singular are rules (pure functions), those in the plural are services.
+Imports only `log`. Start at `broker.py`, which assembles the services; each is an attribute, such as `broker.topics`.
+Modules with singular names hold rules (pure functions), those with plural names hold services.
 """

@@ -1,8 +1,8 @@
-"""The broker: puts the services together that the doors call, and keeps them going: sweeps, maintenance, close.
+"""The broker: assembles the services that the doors call, and runs their periodic work: sweeps, maintenance, close.
 
 A client's operation is a method of one of the services (`broker.topics`, `broker.produce`, `broker.fetch`, ...). It
-checks access, lets a pure function decide, and commits the outcome to the log. How state and log stay in step is the
-business of `state_log`.
+checks access, lets a pure function decide, and commits the outcome to the log. `state_log` keeps state and log
+consistent.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ from penstock.broker.transactions.transactions import Transactions
 from penstock.log.engine import CommitGroup, Engine, Health
 from penstock.log.errors import LogError
 
-CONCURRENT_SCANS: Final = 2  # reads that look through many records; the other threads are for all other reads
+CONCURRENT_SCANS: Final = 2  # reads that scan many records; the other threads stay free for all other reads
 
 _DEFAULT_SETTINGS: Final = BrokerSettings()
 
@@ -74,11 +74,11 @@ class BrokerDescription(NamedTuple):
     health: Health
     position: int
     phase: Phase
-    missing: list[str]  # parts that are not there at the moment
+    missing: list[str]  # parts that are currently unavailable
 
 
 class Broker:
-    """All methods are called on the event loop's thread. Those that act for a client take its identity first."""
+    """All methods must be called on the event loop's thread. Those that act for a client take its identity first."""
 
     def __init__(
         self,
@@ -92,7 +92,9 @@ class Broker:
         scheduler: Scheduler = INLINE,
         staging: Staging | None = None,
     ) -> None:
-        """`engine` is open and not read from yet. Raises LogError or StateUnreadable if its state cannot be read."""
+        """`engine` must be open and not read from yet. Raises LogError or StateUnreadable if its state cannot
+        be read.
+        """
         self.settings = settings
         self.limits = settings.limits
         self.executor = executor
@@ -103,7 +105,7 @@ class Broker:
         self._clock = clock
         self._monotonic = monotonic
         self._retention_clock = RetentionClock(clock(), monotonic())
-        self._reclaimed = engine.reclaimed  # when `maintain` ran last
+        self._reclaimed = engine.reclaimed  # as of the last `maintain`
         self.metrics = Metrics(timer)
         self.tracing: Tracing | None = None
         self.exposition = Exposition(self.metrics, self._gauges, settings.topic_series)
@@ -143,7 +145,7 @@ class Broker:
         self._user_access = user_access
 
     def _add_topics(self) -> None:
-        """Topics and the services that a topic's deletion reaches."""
+        """Topics, and the services affected by the deletion of a topic."""
         state_log, limits, settings = self.state_log, self.limits, self.settings
         self.group_membership = GroupMembership(limits)
         self.partitioner = Partitioner()
@@ -161,7 +163,7 @@ class Broker:
         )
 
     def _add_records(self, staging: Staging) -> None:
-        """The ways of records into the log, and out of it."""
+        """The services that write records to the log and read them from it."""
         state_log, access, limits, metrics = self.state_log, self.access, self.limits, self.metrics
         clock, executor, partitioner = self._clock, self.executor, self.partitioner
         self.fanout = FanoutLog(state_log, access, metrics, clock, executor)
@@ -190,7 +192,7 @@ class Broker:
             *(state_log, access, self.topics, self.settings.queues, limits, self.metrics, self._clock, self.executor)
         )
 
-    # -- hooks of its parts
+    # -- callbacks of the services
 
     def _grants(self, identity: Identity) -> Sequence[Grant] | None:
         """Grants of keys, tokens and users, for the access check."""
@@ -203,7 +205,7 @@ class Broker:
         self.audit.denied(identity, permission, scope, resource)
 
     def _rebuilt(self) -> None:
-        """The state was read from the log again: whoever keeps something made from it makes it anew."""
+        """The state was reloaded from the log: services rebuild whatever they derived from it."""
         self.queues.rebuilt()
         self.subscriptions.rebuilt()
         self.fanout.rebuilt()
@@ -226,17 +228,17 @@ class Broker:
     # -- the whole broker
 
     def trace(self, tracing: Tracing) -> None:
-        """Make spans from now on."""
+        """Record spans from now on."""
         self.tracing = self.metrics.tracing = tracing
         self.turns.on_turn = tracing.turn
 
     def metrics_text(self, identity: Identity) -> str:
-        """The figures of all tenants in Prometheus' text format."""
+        """The metrics of all tenants in Prometheus' text format."""
         self._require_metrics(identity)
         return self.exposition.text()
 
     def metric_samples(self, identity: Identity) -> list[tuple[str, dict[str, str], float]]:
-        """The same figures as values: name, labels, number."""
+        """The same metrics as values: name, labels, number."""
         self._require_metrics(identity)
         return [
             (sample.name, dict(sample.labels), float(sample.value))
@@ -248,18 +250,20 @@ class Broker:
         self.access.require(identity, Permission.METRICS, EVERYWHERE, "")
 
     def describe(self, identity: Identity, scope: Scope) -> BrokerDescription:
-        """The broker as a whole, for anybody who may do something in the scope."""
+        """A description of the whole broker, for any identity that has some permission in the scope."""
         self.access.require_member(identity, scope)
         return BrokerDescription(self.health(), self.position, self.readiness.phase, self.readiness.missing())
 
     def require_operator(self, identity: Identity) -> None:
-        """Raise AccessDenied unless this is an administrator of all tenants: for what the process around the broker
-        shows of its connections and its configuration."""
+        """Raise AccessDenied unless the identity is an administrator of all tenants. Guards information about the
+        server process: its connections and configuration.
+        """
         self.access.require(identity, Permission.ADMIN, EVERYWHERE, "")
 
     def sync(self, identity: Identity, scope: Scope) -> Deferred[bool, None]:
-        """All that is committed when it runs survives a loss of power, at any level; for anybody who may do something
-        in the scope. `finish` raises LogError if that cannot be promised."""
+        """Sync the log: afterwards everything committed when the sync runs survives a power failure, at any durability
+        level. For any identity that has some permission in the scope. `finish` raises LogError if the sync failed.
+        """
         self.access.require_member(identity, scope)
         self.state_log.current()
 
@@ -276,7 +280,7 @@ class Broker:
 
     @property
     def notes(self) -> list[str]:
-        """The notes of recovery, for the operator."""
+        """Messages from recovery, for the operator."""
         return self.state_log.notes
 
     def now(self) -> int:
@@ -284,7 +288,7 @@ class Broker:
         return self._clock()
 
     def retention_now(self) -> int:
-        """The time by which retention goes, in µs since 1970: see `RetentionClock`."""
+        """The current time for retention, in µs since 1970: see `RetentionClock`."""
         return self._retention_clock.read(self._clock(), self._monotonic())
 
     @property
@@ -293,7 +297,7 @@ class Broker:
 
     @property
     def entry_bytes(self) -> int:
-        """The most that the log takes as one entry."""
+        """The largest entry that the log accepts, in bytes."""
         return self._engine.entry_bytes
 
     @property
@@ -306,7 +310,7 @@ class Broker:
         return self._engine.health()
 
     def sweep(self, now: int) -> None:
-        """Everything that is done by the clock; a few times a second. `now` is the wall clock, in µs."""
+        """Run all time-driven work; called a few times a second. `now` is the wall clock, in µs."""
         if not self.state_log.closed:
             self.queues.sweep(now)
             self.transactions.sweep(now)
@@ -328,6 +332,6 @@ class Broker:
         self._reclaimed = self._engine.reclaimed
 
     def close(self) -> None:
-        """Commit what was appended, then close the log. Blocks."""
+        """Commit pending appends, then close the log. Blocks."""
         self.audit.flush()
         self.state_log.close()

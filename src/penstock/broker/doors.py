@@ -1,8 +1,8 @@
-"""The numbers by which the log keeps through which door a record came.
+"""Door numbers: how the log records the door through which a record arrived.
 
-They are in the headers of batches on disk: a new door gets the next number, and none ever gets another's. The broker
-passes them on and decides nothing by them. 0 stands for none: what the broker appended itself (its audit log, delayed
-records whose time has come, what a queue gave up), and everything that was written before the log kept this.
+They are in the headers of batches on disk: a new door gets the next number, and numbers are never reused. The broker
+passes them on and decides nothing by them. 0 means no door: records that the broker appended itself (its audit log,
+delayed records that came due, records a queue gave up), and records written before the log stored door numbers.
 """
 
 from __future__ import annotations
@@ -25,5 +25,5 @@ _NAMES: Final = {number: name for name, number in NUMBERS.items()}
 
 
 def door_name(number: int) -> str | None:
-    """None for 0, and for a door of a later version."""
+    """The name of the door, or None for 0 and for a door of a later version."""
     return _NAMES.get(number)

@@ -1,6 +1,7 @@
-"""The errors of the broker. Each protocol maps these to its own codes, in one table of its own.
+"""The errors of the broker. Each protocol maps them to its own codes, in one table.
 
-Errors of the log (`penstock.log.errors`) pass through unchanged and belong to the same table.
+Errors of the log (`penstock.log.errors`) pass through unchanged and are in the same tables. `docs/reference/errors.md`
+is generated from the docstrings here.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ class BrokerError(Exception):
 
 
 class InvalidName(BrokerError):
-    """A name that no topic, group, tenant or namespace may have."""
+    """A name that is not allowed for a topic, group, tenant or namespace."""
 
 
 class InvalidArgument(BrokerError):
@@ -21,7 +22,7 @@ class InvalidArgument(BrokerError):
 
 
 class TopicNotFound(BrokerError):
-    """There is no topic of this name."""
+    """There is no topic with this name."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(f"Topic '{topic}' not found")
@@ -29,7 +30,7 @@ class TopicNotFound(BrokerError):
 
 
 class TopicExists(BrokerError):
-    """A topic of this name is there already."""
+    """A topic with this name already exists."""
 
     def __init__(self, topic: str, partitions: int) -> None:
         super().__init__(f"Topic '{topic}' already exists")
@@ -52,7 +53,7 @@ class QueueNotFound(BrokerError):
 
 
 class KeyNotFound(BrokerError):
-    """No API key has this number."""
+    """There is no API key with this number."""
 
 
 class GroupNotFound(BrokerError):
@@ -65,7 +66,7 @@ class GroupNotFound(BrokerError):
 
 
 class SchemaNotFound(BrokerError):
-    """There is no schema of this name, or no such version."""
+    """There is no schema with this name, or it has no such version."""
 
     def __init__(self, name: str, version: int | None = None) -> None:
         super().__init__(f"Schema '{name}'{'' if version is None else f' version {version}'} not found")
@@ -74,16 +75,17 @@ class SchemaNotFound(BrokerError):
 
 
 class SchemaInvalid(BrokerError):
-    """A definition that is no schema of its kind."""
+    """A definition that is not valid in its schema language."""
 
 
 class SchemaIncompatible(BrokerError):
-    """A version that does not fit those before it, in the way that the subject wants."""
+    """A schema version that is incompatible with earlier ones, at the subject's compatibility level."""
 
 
 class RecordRejected(BrokerError):
-    """A record that does not fit its topic's schema. `reasons` are for the producer; `index` is its place if there were
-    several."""
+    """A record that does not match its topic's schema. `reasons` are for the producer; `index` is its index in
+    a batch.
+    """
 
     def __init__(self, reasons: Sequence[str], index: int | None = None) -> None:
         which = "The record" if index is None else f"Record {index}"
@@ -93,7 +95,7 @@ class RecordRejected(BrokerError):
 
 
 class TransactionNotFound(BrokerError):
-    """No transaction has this id, or it is another client's."""
+    """There is no transaction with this id, or it belongs to another client."""
 
     def __init__(self, id: str) -> None:  # noqa: A002 - it is the transaction's id
         super().__init__(f"transaction not found: {id[:100]}")
@@ -101,7 +103,7 @@ class TransactionNotFound(BrokerError):
 
 
 class TransactionNotActive(BrokerError):
-    """It is over, or it is being committed."""
+    """The transaction has ended or is being committed."""
 
     def __init__(self, state: str) -> None:
         super().__init__(f"transaction is not active: {state}")
@@ -109,11 +111,11 @@ class TransactionNotActive(BrokerError):
 
 
 class TransactionTooLarge(BrokerError):
-    """One more record would be more than a transaction may hold."""
+    """One more record would exceed the limits of a transaction."""
 
 
 class StagedNotFound(BrokerError):
-    """A file of a publication that was not staged for it, or is deleted."""
+    """A staged file that does not belong to this publication, or was deleted."""
 
     def __init__(self, ref: str, reason: str = "not found") -> None:
         super().__init__(f"What was staged as '{ref[:100]}' cannot be published ({reason}): stage and publish it again")
@@ -121,7 +123,7 @@ class StagedNotFound(BrokerError):
 
 
 class DelayTooLong(InvalidArgument):
-    """A delay that is longer than `topics.max_delay_seconds`."""
+    """A delay longer than `topics.max_delay_seconds`."""
 
     def __init__(self, delay: int, limit: int) -> None:
         super().__init__(f"delay {delay / 1e6:g}s exceeds maximum allowed delay {limit / 1e6:g}s")
@@ -130,7 +132,7 @@ class DelayTooLong(InvalidArgument):
 
 
 class DelayedNotFound(BrokerError):
-    """Nothing with this id is waiting: it appeared, was cancelled, or never was."""
+    """No delayed record has this id: it was delivered, cancelled, or never existed."""
 
     def __init__(self, id: int) -> None:  # noqa: A002 - it is the id of what was delayed
         super().__init__(f"message not found: {id}")
@@ -138,7 +140,7 @@ class DelayedNotFound(BrokerError):
 
 
 class DeadLetterNotFound(BrokerError):
-    """No such dead letter: it was replayed or removed, or never was."""
+    """There is no such dead letter: it was replayed, removed, or never existed."""
 
     def __init__(self, letter: int | str) -> None:
         super().__init__(f"message not found: {letter}")
@@ -146,7 +148,7 @@ class DeadLetterNotFound(BrokerError):
 
 
 class UserNotFound(BrokerError):
-    """The tenant has no user of this name."""
+    """The tenant has no user with this name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"User '{name}' not found")
@@ -154,7 +156,7 @@ class UserNotFound(BrokerError):
 
 
 class UserExists(BrokerError):
-    """A user of this name is there already."""
+    """A user with this name already exists."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"User '{name}' already exists")
@@ -162,7 +164,7 @@ class UserExists(BrokerError):
 
 
 class RoleNotFound(BrokerError):
-    """There is no role of this name."""
+    """There is no role with this name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"Role '{name}' not found")
@@ -170,11 +172,11 @@ class RoleNotFound(BrokerError):
 
 
 class WrongPassword(BrokerError):
-    """The password that should prove the change is not the user's."""
+    """The current password, required for this change, is wrong."""
 
 
 class RecordTooLarge(BrokerError):
-    """A record that is larger than `limits.record_bytes`."""
+    """A record larger than `limits.record_bytes`."""
 
     def __init__(self, size: int, limit: int) -> None:
         super().__init__(f"Record of {size} bytes is larger than the limit of {limit} bytes")
@@ -183,7 +185,7 @@ class RecordTooLarge(BrokerError):
 
 
 class RecordUnsendable(BrokerError):
-    """A stored record that no frame of the reader's protocol can carry."""
+    """A stored record that is larger than the largest frame of the reader's protocol."""
 
     def __init__(self, offset: int, size: int, limit: int) -> None:
         super().__init__(
@@ -195,18 +197,18 @@ class RecordUnsendable(BrokerError):
 
 
 class AccessDenied(BrokerError):
-    """The identity may not do this."""
+    """The identity lacks the permission for this operation."""
 
 
 class AuditOff(BrokerError):
-    """There is no audit log to look into."""
+    """There is no audit log: `security.audit` is off."""
 
     def __init__(self) -> None:
         super().__init__("The audit log is not kept: security.audit is off")
 
 
 class ShuttingDown(BrokerError):
-    """The broker takes no more requests."""
+    """The broker is shutting down and accepts no more requests."""
 
 
 class InvalidPartitionCount(InvalidArgument):
@@ -219,7 +221,7 @@ class InvalidPartitionCount(InvalidArgument):
 
 
 class LimitReached(BrokerError):
-    """One more would be over a limit of the broker."""
+    """The request would exceed a limit of the broker."""
 
 
 class StateUnreadable(BrokerError):
@@ -227,19 +229,19 @@ class StateUnreadable(BrokerError):
 
 
 class QueryError(BrokerError):
-    """A statement that cannot be carried out: it fails while it runs, or it asks for what there is not."""
+    """A statement that failed while running, or refers to something that does not exist."""
 
 
 class QueryInvalid(QueryError):
-    """A statement that is no SQL."""
+    """A statement that is not valid SQL."""
 
 
 class QueryTooLarge(QueryError):
-    """A statement that takes more time, memory or room for its result than one may."""
+    """A statement that exceeds the limits on time, memory or size of the result."""
 
 
 class TableNotFound(QueryError):
-    """The statement names a table that is not there."""
+    """The statement refers to a table that does not exist."""
 
     def __init__(self, table: str) -> None:
         super().__init__(f"Table '{table}' not found")
@@ -247,7 +249,7 @@ class TableNotFound(QueryError):
 
 
 class TableExists(QueryError):
-    """CREATE TABLE of a table that is there already."""
+    """CREATE TABLE for a table that already exists."""
 
     def __init__(self, table: str) -> None:
         super().__init__(f"Table '{table}' already exists")
@@ -255,7 +257,7 @@ class TableExists(QueryError):
 
 
 class PositionAhead(QueryError):
-    """The log has not come so far."""
+    """The log has not reached this position yet."""
 
     def __init__(self, position: int, head: int) -> None:
         super().__init__(f"Position {position} is ahead of the log, which is at {head}")
@@ -264,15 +266,15 @@ class PositionAhead(QueryError):
 
 
 class PositionGone(QueryError):
-    """Retention has removed part of what was there at this position."""
+    """Retention has removed some of the records that existed at this position."""
 
 
 class DuplicateKey(QueryError):
-    """A row with this primary key is there already."""
+    """A row with this primary key already exists."""
 
 
 class QueriesOff(QueryError):
-    """No statements are carried out here, or not at the moment."""
+    """SQL is disabled, or temporarily unavailable."""
 
 
 class TenantNotFound(BrokerError):
@@ -284,7 +286,7 @@ class TenantNotFound(BrokerError):
 
 
 class TenantExists(BrokerError):
-    """A tenant of this name is registered under another label."""
+    """A tenant with this name is already registered under another label."""
 
     def __init__(self, tenant: str) -> None:
         super().__init__(f"Tenant '{tenant}' already exists under another label")
@@ -292,7 +294,7 @@ class TenantExists(BrokerError):
 
 
 class StreamNotFound(BrokerError):
-    """No stream of this number, or none in this tenant."""
+    """There is no stream with this number, or none in this tenant."""
 
     def __init__(self, id: int) -> None:  # noqa: A002 - it is the stream's id
         super().__init__(f"Stream {id} not found")
@@ -300,8 +302,8 @@ class StreamNotFound(BrokerError):
 
 
 class TooFast(BrokerError):
-    """A tenant asks for more than its rate allows; later it may."""
+    """The tenant exceeds its request rate; the client may retry later."""
 
 
 class QuotaReached(LimitReached):
-    """A tenant has as much as it may have."""
+    """The tenant has reached its quota."""

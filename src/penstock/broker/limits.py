@@ -1,4 +1,4 @@
-"""Limits: how much of everything the broker accepts. Each is a field here, with its default."""
+"""Limits: the most of each resource that the broker accepts. Each is a field of `Limits`, with its default."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-HEADER_BYTES: Final = 8  # that a header of a record counts for, besides its name and its value
+HEADER_BYTES: Final = 8  # counted for each header of a record, in addition to its name and value
 
 
 def headers_size(headers: Iterable[tuple[str, bytes]]) -> int:
-    """Bytes that the headers of a record count for."""
+    """The bytes counted for the headers of a record."""
     return sum([len(name.encode()) + len(value) + HEADER_BYTES for name, value in headers])
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    # Of one record: its key, its value and the headers that its producer gave it, not those that the broker adds. As
-    # much as the largest frame of any door: one with smaller frames takes less, and says so of a record that it cannot
-    # send (`fetch/unsendable`).
+    # Of one record: its key, its value and the headers set by its producer, not those that the broker adds. Equal to
+    # the largest frame of any door. A door with smaller frames accepts less, and reports records that it cannot send
+    # (`fetch/unsendable`).
     record_bytes: int = 32 << 20
     partitions_per_topic: int = 1_000
     topics: int = 10_000  # in all tenants together
@@ -26,25 +26,25 @@ class Limits:
     offsets_per_group: int = 10_000
     group_offsets: int = 200_000  # in all groups together: about 40 MB of memory
     queues: int = 100_000
-    delay_us: int = 86_400_000_000  # how far ahead a record may be scheduled
-    delayed: int = 1_000_000  # records scheduled and not due yet, in all tenants together: 340 MB of memory
-    removed_per_partition: int = 10_000  # single records that are removed from the midst of a partition
-    removed: int = 100_000  # the same, in all partitions together
-    users: int = 10_000  # in all tenants together, as the next two
-    roles: int = 1_000  # beside the built-in ones
+    delay_us: int = 86_400_000_000  # the longest delay of a record
+    delayed: int = 1_000_000  # records scheduled and not due yet, across all tenants: 340 MB of memory
+    removed_per_partition: int = 10_000  # records removed individually from the middle of a partition
+    removed: int = 100_000  # the same, across all partitions
+    users: int = 10_000  # across all tenants, as are the next two
+    roles: int = 1_000  # in addition to the built-in ones
     acls: int = 10_000
     memberships: int = 100_000  # of clients in groups
     memberships_per_owner: int = 1_000  # of one connection
     transactions: int = 10_000  # open at the same time
     transactions_per_owner: int = 100
-    transaction_records: int = 20_000  # of one: its commit is a single step, during which nobody else is served
-    transaction_bytes: int = 64 << 20  # of one; not more than the log takes as one entry
+    transaction_records: int = 20_000  # of one: its commit is a single step that blocks the event loop
+    transaction_bytes: int = 64 << 20  # of one; at most the largest entry of the log
     transactions_bytes: int = 256 << 20  # of all that are open
-    transaction_us: int = 60_000_000  # from its beginning until it is given up
+    transaction_us: int = 60_000_000  # timeout, from its beginning
     publishing_apps: int = 100_000  # applications whose last publication is remembered: 30 MB of memory
     publication_refs: int = 10_000  # staged files of one publication
-    publication_entry_bytes: int = 8 << 20  # of one that appears at once; not more than the log takes as one entry
-    publications_waiting: int = 1_000  # asked for and not begun yet
+    publication_entry_bytes: int = 8 << 20  # of one that is appended in one step; at most the largest entry of the log
+    publications_waiting: int = 1_000  # requested and not begun yet
     staged_bytes: int = 16 << 30  # of all staged files
     staged_stream_bytes: int = 8 << 30  # of one
     staged_files: int = 100_000  # in all
@@ -53,15 +53,15 @@ class Limits:
     schema_versions: int = 1_000  # under one name
     schema_subjects: int = 10_000  # names, in all tenants together
     schema_bytes: int = 64 << 20  # of all versions together
-    login_requests: int = 64  # of a connection that has to log in and has not
+    login_requests: int = 64  # of a connection that is required to log in and has not
     login_bytes: int = 256 << 10  # the same
-    tenants: int = 10_000  # that are registered; see `Tenants`
-    connections: int = 10_000  # of all tenants together, of those that are counted for one
-    # What a tenant may have of each of the limits that are of all tenants together: this part of what others leave.
+    tenants: int = 10_000  # registered ones; see `Tenants`
+    connections: int = 10_000  # of all tenants together; only connections that are counted towards a tenant
+    # A tenant's share of each limit that applies to all tenants together: this fraction of what the others leave.
     tenant_share: float = 0.5
-    # The next four are those of one tenant; 0 is none besides its share.
-    tenant_connections: int = 1_000  # at doors whose clients say which tenant they are of
-    tenant_requests: float = 0  # in a second, at the same doors
-    tenant_topics: int = 0  # without the broker's own
-    tenant_bytes: int = 0  # stored in all its topics, tables too
-    schema_record_bytes: int = 1 << 20  # of a value that is checked against a schema: nobody else is served meanwhile
+    # The next four are per tenant; 0 means no limit besides its share.
+    tenant_connections: int = 1_000  # at doors whose clients name their tenant
+    tenant_requests: float = 0  # per second, at the same doors
+    tenant_topics: int = 0  # not counting internal ones
+    tenant_bytes: int = 0  # stored in all its topics, including tables
+    schema_record_bytes: int = 1 << 20  # of a value validated against a schema, which blocks the event loop

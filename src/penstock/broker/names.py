@@ -1,7 +1,7 @@
-"""Names of topics, caches, groups, tenants and namespaces: every rule about a name is here and nowhere else.
+"""Names of topics, caches, groups, tenants and namespaces: all rules about names are here.
 
-A protocol may be stricter than this (and says so itself), never more lenient. A name that passed is safe in messages,
-in labels and, segment by segment, in a path; nothing here builds one.
+A protocol may have stricter rules of its own, but never more lenient ones. A valid name is safe in messages, in labels
+and, segment by segment, in a path; nothing here builds a path.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ MAX_NAME_CHARACTERS: Final = 256
 MAX_NAME_BYTES: Final = 1024
 MAX_SCOPE_CHARACTERS: Final = 64
 INTERNAL: Final = "__"
-DEAD_LETTERS: Final = ".dlq"  # how the name of a topic of dead letters ends, behind that of their topic
+DEAD_LETTERS: Final = ".dlq"  # suffix of a dead-letter topic, after the name of its topic
 
 _CONTROL: Final = frozenset({"Cc", "Cf", "Cs"})
-_PLAIN: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,255}")  # most names; needs no look at each character
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,255}")  # most names; avoids checking each character
 _SCOPE_PART: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 
 
 class Scope(NamedTuple):
-    """The tenant and namespace of a topic or a group. Make one of outside input with `scope`."""
+    """The tenant and namespace of a topic or a group. Use `scope` to make one from untrusted input."""
 
     tenant: str
     namespace: str
@@ -34,7 +34,7 @@ DEFAULT_SCOPE: Final = Scope("default", "default")
 
 
 def scope(tenant: str, namespace: str) -> Scope:
-    """The scope of these names, or InvalidName."""
+    """The scope of these names. Raises InvalidName."""
     check_scope(Scope(tenant, namespace))
     return Scope(tenant, namespace)
 
@@ -59,12 +59,12 @@ def check_cache(name: str) -> None:
 
 
 def is_internal(name: str) -> bool:
-    """True for the name of an internal topic: administrators may read it, and no client may change it."""
+    """Whether this names an internal topic: administrators may read it, and no client may change it."""
     return name.startswith(INTERNAL)
 
 
 def is_dead_letters(name: str) -> bool:
-    """True for the name of a topic that holds the dead letters of another."""
+    """Whether this names a topic that holds the dead letters of another."""
     return name.endswith(DEAD_LETTERS)
 
 
@@ -92,5 +92,5 @@ def _check_text(kind: str, name: str) -> None:
 
 
 def _shown(name: str) -> str:
-    """The name for a message: printable, and not longer than a line."""
+    """The name for an error message: printable, and at most 40 characters of it."""
     return ascii(name if len(name) <= 40 else name[:40] + "…")

@@ -1,5 +1,5 @@
-"""The settings of a broker: one object with the policies of all its services. `config` makes it from the
-configuration; a program that embeds a broker makes it by hand.
+"""The settings of a broker: one object with the policies of all its services. `config` makes it from the configuration;
+a program that embeds a broker constructs it directly.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from penstock.log.engine import Retention
 class BrokerSettings:
     access: AccessPolicy = field(default_factory=AccessPolicy)
     limits: Limits = field(default_factory=Limits)
-    default_retention: Retention = field(default_factory=Retention)  # of topics that have none of their own
+    default_retention: Retention = field(default_factory=Retention)  # for topics without their own
     auto_create_topics: bool = True  # a topic is created when a client first uses it
     queues: QueuePolicy = field(default_factory=QueuePolicy)
     users: UserPolicy = field(default_factory=UserPolicy)
@@ -33,4 +33,4 @@ class BrokerSettings:
     tables: TablePolicy = field(default_factory=TablePolicy)
     queries: QueryPolicy = field(default_factory=QueryPolicy)
     caches: CachePolicy = field(default_factory=CachePolicy)
-    topic_series: int = 100  # topics that have time series of their own among the metrics
+    topic_series: int = 100  # topics with their own time series in the metrics

@@ -1,1 +1,3 @@
-"""The runtime of every service: executor, scheduler, clocks, timers, metrics. Imports no other part of the broker."""
+"""The runtime used by every service: executor, scheduler, clocks, timers, metrics. Imports no other part of the
+broker.
+"""

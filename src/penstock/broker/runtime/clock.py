@@ -1,4 +1,4 @@
-"""Clocks as plain callables, so that time is always passed in; and the clock that retention goes by."""
+"""Clocks as plain callables, so that time is always passed in; and the clock used for retention."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ def monotonic_clock() -> int:
 
 
 class RetentionClock:
-    """The wall clock, but never further from its first reading than the monotonic clock has run.
+    """The wall clock, but never further ahead of its first reading than the monotonic clock has advanced.
 
-    A wall clock that jumps forward while the broker runs would make every record look old at once; this one does not
-    follow. It does follow backward, where records only look younger."""
+    If the wall clock jumped forward while the broker runs, every record would suddenly look old; this clock does not
+    follow such a jump. It does follow jumps backward, which only make records look younger.
+    """
 
     __slots__ = ("_ahead",)
 

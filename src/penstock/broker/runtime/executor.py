@@ -1,6 +1,7 @@
-"""Executors: work that waits for a disk or takes much processor time, moved off the event loop.
+"""Executors: run work that waits for a disk or takes much CPU time off the event loop.
 
-A session has at most one such piece of work at a time."""
+A session has at most one such piece of work at a time.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +28,9 @@ Next = TypeVar("Next")
 
 
 class Deferred(Generic[Found, Result]):
-    """Work off the event loop: first `run`, on any thread; then `finish`, on the broker's, which returns the result or
-    raises. If `ready`, `run` takes so little that it may as well be called at once."""
+    """Work to run off the event loop: first `run`, on any thread; then `finish`, on the broker's thread, which returns
+    the result or raises. If `ready`, `run` is cheap enough to be called directly on the event loop.
+    """
 
     __slots__ = ("_after", "_conclude", "_error", "_executor", "_found", "_plan", "_work", "ready")
 
@@ -42,9 +44,10 @@ class Deferred(Generic[Found, Result]):
         plan: Callable[[], Callable[[], Found]] | None = None,
         after: CommitGroup | None = None,
     ) -> None:
-        """`work` must not touch the broker's state; `conclude` may, and may raise. `executor` is the one that this
-        work has to use, if it is not the usual one. With `after` it starts when that group is committed, or has
-        failed; `plan` is called then, on the broker's thread, and gives the work that is to be done instead."""
+        """`work` must not touch the broker's state; `conclude` may, and may raise. `executor` overrides the default
+        executor. With `after`, the work starts once that group is committed or has failed. `plan` is called just before
+        the work starts, on the broker's thread, and returns the function to run instead of `work`.
+        """
         self.ready = ready
         self._executor = executor
         self._work = work
@@ -55,7 +58,7 @@ class Deferred(Generic[Found, Result]):
         self._error: Exception | None = None
 
     def start(self, executor: Executor, done: Callable[[], None]) -> None:
-        """Run it, at once or by its executor; then `done` is called, on the broker's thread, to `finish` it."""
+        """Run the work, inline or on its executor, then call `done` on the broker's thread, which calls `finish`."""
         after, self._after = self._after, None
         if after is not None and after.state is OPEN:
             after.on_done(lambda _: self.start(executor, done))
@@ -68,13 +71,13 @@ class Deferred(Generic[Found, Result]):
             (executor if self._executor is None else self._executor)(self.run, done)
 
     def run(self) -> None:
-        """Never raises: an error is raised by `finish`."""
+        """Run the work. Never raises: `finish` raises its error."""
         self._prepare()
         if self._error is not None:
             return
         try:
             self._found.append(self._work())
-        except Exception as error:  # noqa: BLE001 - raised again by `finish`, on the thread that wants to know
+        except Exception as error:  # noqa: BLE001 - raised again by `finish`, on the broker's thread
             self._error = error
 
     def _prepare(self) -> None:
@@ -91,7 +94,9 @@ class Deferred(Generic[Found, Result]):
         return self._conclude(self._found.pop())
 
     def then(self, conclude: Callable[[Result], Next]) -> Deferred[Found, Next]:
-        """The same work, with another conclusion from its result. Use it instead of this one."""
+        """The same work, with `conclude` applied to its result. It replaces this object, which must not be used any
+        more.
+        """
         first = self._conclude
         return Deferred(
             self._work,
@@ -104,14 +109,15 @@ class Deferred(Generic[Found, Result]):
 
 
 def run_inline(work: Callable[[], None], done: Callable[[], None]) -> None:
-    """Both at once: for tests and for programs without an event loop."""
+    """Run both immediately: for tests and for programs without an event loop."""
     work()
     done()
 
 
 class BoundedExecutor:
-    """An executor for expensive work: only `width` pieces run at once. The others are queued, in order, and hold no
-    thread meanwhile."""
+    """An executor for expensive work: at most `width` pieces run at once. The others are queued, in order, and hold no
+    thread while they wait.
+    """
 
     def __init__(self, executor: Executor, width: int) -> None:
         self._executor = executor
@@ -135,7 +141,7 @@ class BoundedExecutor:
 
 
 class ThreadExecutor:
-    """Runs work on an executor and `done` on the event loop."""
+    """Runs work on a thread pool and `done` on the event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, threads: futures.Executor) -> None:
         self._loop = loop

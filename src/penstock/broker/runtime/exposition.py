@@ -1,7 +1,8 @@
-"""Exposition: the broker's figures in Prometheus' text format, made at a scrape. Nothing here is on a hot path.
+"""Exposition: the broker's metrics in Prometheus' text format, collected at a scrape. Nothing here is on a hot path.
 
-Every name begins with `penstock_`. Those that RustLog's documents promise are there under their own names too
-(`promised`). Counters of work that this broker never does (compaction, throttling) have only those, and stay at zero.
+Every name begins with `penstock_`. Metrics that RustLog's documentation defines are also exported under their original
+names (`promised`). Counters of work that this broker never does (compaction, throttling) exist only under those names,
+and stay at zero.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ _DOOR_COUNTERS: Final = (
     ("sessions_opened", "Connections, and streams of QUIC connections, that were opened."),
 )
 
-# Work that this broker does not do; the names are promised.
+# Work that this broker does not do; RustLog's documentation defines the names.
 _NEVER: Final = (
     ("throttled_consumers", "Consumers slowed down on purpose; this broker does not."),
     ("slow_consumers", "Consumers dropped for being slow; this broker does not."),
@@ -97,7 +98,9 @@ _TOPIC_LABELS: Final = ("tenant", "namespace", "topic")
 
 
 class Exposition:
-    """A collector of prometheus-client: the families of one broker. `more` are those of whoever runs it."""
+    """A collector for prometheus-client: the metric families of one broker. `more` adds those of the process that runs
+    it.
+    """
 
     def __init__(self, metrics: Metrics, gauges: Callable[[], Gauges], topic_series: int) -> None:
         self._metrics = metrics
@@ -111,7 +114,7 @@ class Exposition:
         return generate_latest(self._registry).decode()
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: the registry need not collect to learn the names."""
+        """Nothing, so that registering does not trigger a collection."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
@@ -175,7 +178,7 @@ def _histogram(name: str, text: str, latency: Latency) -> HistogramMetricFamily:
 
 
 def _lag(name: str, gauges: Gauges) -> tuple[GaugeMetricFamily, bool]:
-    """The family, and whether there are more."""
+    """The family, and whether lags were left out."""
     lag = GaugeMetricFamily(name, "Records that a group has not reached yet.", labels=_LAG_LABELS)
     lags = iter(gauges.lags)
     for item in islice(lags, MAX_LAG_SERIES):
@@ -220,7 +223,7 @@ def _gauges(metrics: Metrics, gauges: Gauges) -> Iterator[Metric]:
 
 
 def promised(metrics: Metrics, gauges: Gauges, lag: GaugeMetricFamily) -> Iterator[Metric]:
-    """The names of RustLog's documents, for those who look for them."""
+    """The metrics under the names from RustLog's documentation."""
     files, size = gauges.reclaimed
     for name, text, count in (
         *((name, text, getattr(metrics, name)) for name, text in _DOOR_COUNTERS[:4]),

@@ -1,4 +1,4 @@
-"""Gauges: how much there is of everything, collected at a scrape."""
+"""Gauges: current counts and sizes, collected at a scrape."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ def gauges(
 
 
 def topic_ends(state: State, engine: Engine) -> Iterator[TopicEnd]:
-    """From the offsets, which count records whoever appended them and however often the broker is started."""
+    """The number of records ever appended to each topic. It is derived from the offsets, so it includes all producers
+    and survives restarts.
+    """
     bounds = engine.bounds
     for topic in state.topics_by_id.values():
         ends = [bounds(partition_id(topic.id, number)).high_watermark for number in range(topic.partitions)]

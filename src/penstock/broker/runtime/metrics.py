@@ -1,4 +1,4 @@
-"""The broker's figures. Hot paths add to plain integers, once per batch; everything else happens at a scrape, in
+"""The broker's metrics. Hot paths add to plain integers, once per batch; everything else happens at a scrape, in
 `exposition`.
 """
 
@@ -16,7 +16,7 @@ from penstock.broker.runtime.tracing import Tracing
 from penstock.log.engine import CommitGroup, GroupState, Reclaimed
 from penstock.log.latency import Latency
 
-MAX_STARTED: Final = 1024  # appends of one commit group whose latency is noted
+MAX_STARTED: Final = 1024  # appends of one commit group whose latency is recorded
 INTERNAL: Final = "internal"
 
 
@@ -31,7 +31,7 @@ class Lag(NamedTuple):
 
 
 class TopicEnd(NamedTuple):
-    """Records that a topic was ever given."""
+    """The number of records ever appended to a topic."""
 
     scope: Scope
     topic: str
@@ -40,10 +40,10 @@ class TopicEnd(NamedTuple):
 
 
 class TableFigures(NamedTuple):
-    """The lag of tables behind the log."""
+    """The lag of tables behind the log, and their failures."""
 
     files: int = 0  # closed segments that are not in tables yet
-    bytes: int = 0  # what they hold
+    bytes: int = 0  # size of these segments
     failing: int = 0  # tables whose last job failed
     damaged: int = 0  # ranges of offsets that cannot be read because a file is damaged
 
@@ -55,18 +55,18 @@ class CacheFigures(NamedTuple):
     """The contents of caches."""
 
     entries: int = 0
-    memory_bytes: int = 0  # of those that a restart takes
-    journalled_bytes: int = 0  # of those that survive it
+    memory_bytes: int = 0  # of caches in memory, lost on a restart
+    journalled_bytes: int = 0  # of journalled caches, which survive it
 
 
 NO_CACHES: Final = CacheFigures()
 
 
 class FanoutFigures(NamedTuple):
-    """Subscribers that share the reads of partitions."""
+    """Subscribers that share reads of partitions."""
 
     subscribers: int = 0
-    lag: int = 0  # records, of the one that is furthest behind
+    lag: int = 0  # records, of the slowest subscriber
 
 
 NO_FANOUT: Final = FanoutFigures()
@@ -74,7 +74,7 @@ NO_FANOUT: Final = FanoutFigures()
 
 @dataclass(slots=True)
 class Gauges:
-    """The gauges of the broker, at a scrape."""
+    """The gauges of the broker at the time of a scrape."""
 
     writable: bool
     position: int
@@ -98,7 +98,7 @@ class Gauges:
 
 
 class DoorMetrics:
-    """The figures of one door."""
+    """The metrics of one door."""
 
     __slots__ = (
         *("bytes_in", "bytes_out", "errors", "fetch_latency", "messages_fetched", "messages_produced", "name"),
@@ -107,20 +107,20 @@ class DoorMetrics:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.number = NUMBERS.get(name, 0)  # by which the log knows it
+        self.number = NUMBERS.get(name, 0)  # the number stored in the log
         self.messages_produced = 0
         self.messages_fetched = 0
         self.bytes_in = 0
         self.bytes_out = 0
         self.requests = 0
-        self.sessions = 0  # that are open
+        self.sessions = 0  # open ones
         self.sessions_opened = 0
-        self.errors: dict[str, int] = {}  # kind → how many; the kinds are classes of errors, so there are few
+        self.errors: dict[str, int] = {}  # kind → count; kinds are exception classes, so there are few
         self.produce_latency = Latency()
         self.fetch_latency = Latency()
 
     def failed(self, error: Exception) -> None:
-        """A request is answered with this error."""
+        """Count a request that is answered with this error."""
         kind = type(error).__name__
         self.errors[kind] = self.errors.get(kind, 0) + 1
 
@@ -139,10 +139,11 @@ class _Pending:
 
 
 class Metrics:
-    """The figures of one broker. `exposition` shows them.
+    """The metrics of one broker. `exposition` exports them.
 
-    Whoever carries out requests is the `caller` meanwhile, so that what comes of them is counted for it. Work that
-    nobody's request does at that moment (records whose time has come, publications) is counted as `INTERNAL`."""
+    While a door executes requests, it is the `caller`, and appends and fetches are counted for it. Work that no request
+    is executing at the moment (delayed records that came due, publications) is counted as `INTERNAL`.
+    """
 
     def __init__(self, timer: Callable[[], int] = time.perf_counter_ns) -> None:
         self.timer = timer  # ns
@@ -155,7 +156,7 @@ class Metrics:
         self.bytes_in = 0
         self.bytes_out = 0
         self.active_connections = 0
-        self.held_bytes = 0  # for all of them
+        self.held_bytes = 0  # for all connections
         self.records_unsendable = 0
         self.internal_errors = 0
         self.connections_refused = 0
@@ -203,7 +204,7 @@ class Metrics:
         self._pending: _Pending | None = None
 
     def door(self, name: str) -> DoorMetrics:
-        """The figures of the door of this name, from the first time that it is asked for."""
+        """The metrics of this door, created on first use."""
         found = self.doors.get(name)
         if found is None:
             found = self.doors[name] = DoorMetrics(name)
@@ -212,7 +213,7 @@ class Metrics:
     # -- hot paths
 
     def produced(self, group: CommitGroup, messages: int, size: int, started: int) -> None:
-        """Counts when the group is committed: what fails was never produced."""
+        """Count an append once its group is committed; appends that fail are not counted."""
         pending, caller = self._pending, self.caller
         known = pending is not None and pending.group is group and pending.caller is caller
         if pending is None or not known:
@@ -241,7 +242,7 @@ class Metrics:
                 add(now - started)
 
     def fetched(self, messages: int, size: int, started: int, caller: DoorMetrics | None = None) -> None:
-        """`caller`: where it is not the one of this moment, because it had to wait."""
+        """Count fetched records. `caller` is given if the fetch had to wait, so that it is not the current caller."""
         if caller is None:
             caller = self.caller
         self.messages_fetched += messages
@@ -251,7 +252,7 @@ class Metrics:
         caller.fetch_latency.add(self.timer() - started)
 
     def dequeued(self, messages: int, size: int, caller: DoorMetrics) -> None:
-        """As `fetched`, where nobody asked for them at a certain moment."""
+        """Like `fetched`, but for deliveries without a request, hence without a latency."""
         self.messages_fetched += messages
         self.bytes_out += size
         caller.messages_fetched += messages

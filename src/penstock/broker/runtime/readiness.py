@@ -1,5 +1,5 @@
-"""Readiness: whether everything behind the open doors can answer. The process that runs the broker says when it begins
-to serve and when it stops; the parts that can be away in between are asked.
+"""Readiness: whether everything behind the open doors can answer. The process that runs the broker sets the phase when
+it starts and stops serving; parts that may be unavailable in between are polled.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class Readiness:
         self._parts: dict[str, Callable[[], bool]] = {}
 
     def require(self, part: str, is_ready: Callable[[], bool]) -> None:
-        """A part without which not every door answers."""
+        """Register a part without which some door cannot answer."""
         self._parts[part] = is_ready
 
     def missing(self) -> list[str]:
-        """The parts that are not there at the moment."""
+        """The parts that are currently unavailable."""
         return [part for part, is_ready in self._parts.items() if not is_ready()]

@@ -1,6 +1,6 @@
-"""Schedulers: giving everybody else a turn of the event loop before going on.
+"""Schedulers: yield to the event loop before continuing.
 
-Not the executor's business: its threads may all be busy with slow reads, and a turn must not wait for them.
+Executors are not used for this: all of their threads may be busy with slow reads, and yielding must not wait for them.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import Protocol
 
 
 class Scheduler(Protocol):
-    """An asyncio event loop is one."""
+    """Any asyncio event loop conforms to this."""
 
     def call_soon(self, callback: Callable[[], None], /) -> object:
-        """Call back on the broker's thread, once everything that is ready by now has had its turn."""
+        """Call back on the broker's thread, after all callbacks that are ready now."""
 
 
 class InlineScheduler:
-    """Calls back at once: for tests and for programs without an event loop."""
+    """Calls back immediately: for tests and for programs without an event loop."""
 
     def call_soon(self, callback: Callable[[], None], /) -> None:
         callback()

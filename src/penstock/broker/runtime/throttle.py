@@ -1,7 +1,7 @@
-"""Throttle: which of many notices are worth writing down, when somebody else decides how many there are.
+"""Throttle: decides which notices to write when others control how many there are.
 
-Pure: it is told of notices and of the time, and answers. Notices that are alike within a while become one and a count;
-of different ones, so many are let through as a `Pace` says, and the others are counted.
+Pure: it gets notices and the time, and returns decisions. Identical notices within a window are written once and then
+counted. Different notices are limited to a rate (`Pace`); the excess is only counted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 SECOND: Final = 1_000_000  # µs
 WINDOW: Final = 60 * SECOND
-MAX_WINDOWS: Final = 10_000  # different notices that are open at once
+MAX_WINDOWS: Final = 10_000  # different notices tracked at once
 MAX_FAMILIES: Final = 1_000
 
 Notice = TypeVar("Notice")
@@ -20,26 +20,26 @@ Family = TypeVar("Family", bound=Hashable)
 
 
 class Fate(enum.Enum):
-    """The outcome for a notice."""
+    """The decision about a notice."""
 
     WRITTEN = enum.auto()
-    COUNTED = enum.auto()  # as a repetition of one that was written
+    COUNTED = enum.auto()  # a repetition of one that was written
     LEFT_OUT = enum.auto()
 
 
 class Pace(NamedTuple):
-    """So many at once, and then one more in each interval."""
+    """A rate limit: a burst, then one more per interval."""
 
     burst: int
     interval: int  # µs
 
 
 class Repeated(NamedTuple, Generic[Notice]):
-    """A notice that was let through, and how often it came again."""
+    """A notice that was written, and how often it was repeated."""
 
     notice: Notice
     times: int
-    last: int  # when, µs
+    last: int  # time of the last repetition, µs
 
 
 class _Window(Generic[Notice]):
@@ -52,7 +52,7 @@ class _Window(Generic[Notice]):
 
 
 class _Bucket:
-    """`used` goes up by one with every notice, and down with time."""
+    """A leaky bucket: `used` grows by one with every notice and drains over time."""
 
     __slots__ = ("at", "used")
 
@@ -66,15 +66,15 @@ class _Bucket:
 
 
 class Throttle(Generic[Family, Notice]):
-    """Families of notices do not take each other's room."""
+    """Limits notices per family: families do not affect each other."""
 
     def __init__(self) -> None:
-        self.left_out: dict[Family, int] = {}  # how many were not let through and not told of since
-        self._windows: dict[tuple[Family, Hashable], _Window[Notice]] = {}  # in the order in which they began
+        self.left_out: dict[Family, int] = {}  # notices left out and not reported since
+        self._windows: dict[tuple[Family, Hashable], _Window[Notice]] = {}  # in order of `began`
         self._buckets: dict[Family, _Bucket] = {}
 
     def admit(self, family: Family, likeness: Hashable, pace: Pace, notice: Notice, now: int) -> Fate:
-        """Decide about the notice. Those that are alike within a family have the same `likeness`."""
+        """Decide about a notice. Notices of a family with the same `likeness` count as repetitions."""
         window = self._windows.get((family, likeness))
         if window is not None:
             window.count += 1
@@ -91,12 +91,13 @@ class Throttle(Generic[Family, Notice]):
             self.left_out[family] = self.left_out.get(family, 0) + 1
 
     def ended(self, now: int | None) -> list[Repeated[Notice]]:
-        """The notices whose time is over (all, if there is no more time) and that came again meanwhile. A notice like
-        one of them is a new one from here on."""
+        """Close the windows that have ended (all, if `now` is None) and return their notices that were repeated. The
+        next identical notice opens a new window.
+        """
         over: list[tuple[Family, Hashable]] = []
         for key, window in self._windows.items():
             if now is not None and window.began <= now < window.began + WINDOW:
-                break  # those after it began later
+                break  # later windows began later
             over.append(key)
         windows = [self._windows.pop(key) for key in over]
         return [Repeated(window.notice, window.count, window.last) for window in windows if window.count]
@@ -115,7 +116,7 @@ class Throttle(Generic[Family, Notice]):
         return True
 
     def _forget_idle(self, now: int) -> None:
-        """Forget families that were idle for long: they have all their room again."""
+        """Forget families that were idle for an hour: their buckets are empty again."""
         if len(self._buckets) >= MAX_FAMILIES:
             old = [family for family, bucket in self._buckets.items() if not 0 <= now - bucket.at < 3600 * SECOND]
             for family in old:

@@ -1,9 +1,9 @@
-"""Many deadlines, most of which are never reached: what is replaced or removed before its time must cost nothing then.
+"""A timer wheel for many deadlines, most of which are never reached: replacing or removing an item before its deadline
+must be cheap.
 
-Whatever has a deadline lies in a slot, together with others that are to be looked at at the same time. Slots are coarse
-far ahead and fine close by; a coarse one is looked at before its first deadline, and what is in it moves on to a
-finer one. So there are at most some hundred slots, whatever the deadlines are, and to put in, move or take out one of a
-million things is a step of the same size as for the first.
+Items are in slots, together with others to be checked at the same time. Slots are coarse for distant deadlines and fine
+for near ones. A coarse slot is checked before its first deadline, and its items move on to finer slots. So there are at
+most some hundred slots, whatever the deadlines, and adding, moving or removing an item takes constant time.
 """
 
 from __future__ import annotations
@@ -12,33 +12,33 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final, Generic, Protocol, TypeVar
 
-FINE: Final = 1 << 18  # µs: how much later than its deadline something may be found, if somebody looks all the time
-NEAR: Final = 1 << 22  # µs: what is closer than this lies in a fine slot
+FINE: Final = 1 << 18  # µs: the most by which a deadline is noticed late, if `due` is called all the time
+NEAR: Final = 1 << 22  # µs: closer deadlines are in fine slots
 NOWHERE: Final = -1
 
 
 class Timed(Protocol):
-    """An item of a slot. Two are never equal."""
+    """An item of the wheel. No two items may be equal."""
 
     deadline: int  # µs
-    slot: int  # the wheel's; NOWHERE outside of it
+    slot: int  # set by the wheel; NOWHERE while not in it
 
 
 T = TypeVar("T", bound=Timed)
 
 
 class TimerWheel(Generic[T]):
-    """Time is passed in, in µs of one clock."""
+    """Time is passed in, in µs of any one clock."""
 
     def __init__(self) -> None:
-        self._slots: dict[int, dict[T, None]] = {}  # by the time at which to look at it; none is empty
+        self._slots: dict[int, dict[T, None]] = {}  # by the time at which to check it; none is empty
 
     @property
     def slots(self) -> int:
         return len(self._slots)
 
     def put(self, item: T, now: int) -> None:
-        """It is in no slot yet."""
+        """Add an item that is in no slot."""
         slot = item.slot = _slot(item.deadline, now)
         found = self._slots.get(slot)
         if found is None:
@@ -46,7 +46,7 @@ class TimerWheel(Generic[T]):
         found[item] = None
 
     def take(self, item: T) -> None:
-        """Out of its slot, if it is in one."""
+        """Remove the item from its slot, if it is in one."""
         if item.slot != NOWHERE:
             slot = self._slots[item.slot]
             del slot[item]
@@ -55,8 +55,9 @@ class TimerWheel(Generic[T]):
             item.slot = NOWHERE
 
     def due(self, now: int, max_count: int) -> Sequence[T]:
-        """Items whose deadline has come; they stay until they are removed. No more than `max_count` are looked at, so a
-        call may find nothing although there is something: the next one goes on."""
+        """Items whose deadline has passed; they stay until they are removed. Examines at most `max_count` items, so a
+        call may return nothing although items are due: the next call continues.
+        """
         found: list[T] = []
         for time in sorted([time for time in self._slots if time <= now]):
             for item in list(islice(self._slots[time], max_count)):
@@ -72,7 +73,7 @@ class TimerWheel(Generic[T]):
 
 
 def _slot(deadline: int, now: int) -> int:
-    """The slot to look at: behind a deadline that is close, before one that is far."""
+    """The time of the slot: at or after the deadline if it is near, at or before it if it is far."""
     distance = deadline - now
     if distance < NEAR:
         return -(-deadline // FINE) * FINE

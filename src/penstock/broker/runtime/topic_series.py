@@ -1,8 +1,8 @@
-"""Topic series: which topics have a time series of their own. The busiest do; all others are counted as one, so that
-ten thousand topics do not make ten thousand series.
+"""Topic series: decides which topics get their own time series. The busiest do; all others are summed up in one, so
+that ten thousand topics do not make ten thousand series.
 
-The sum of the others only rises, as a counter must: what a topic gets counts there from the moment that it has no
-series, and no longer from the moment that it has one.
+The sum of the others must only rise, as a counter must: a topic adds to it only what is appended while it has no series
+of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ OTHER: Final = "other"
 
 
 class TopicSeries:
-    """Of at most `limit` topics: those that got most since the first scrape, then those that have most."""
+    """Series for at most `limit` topics: those with the most records since the first scrape, then those with the most
+    records.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -26,7 +28,7 @@ class TopicSeries:
         self._other = 0
 
     def collect(self, topics: Iterable[TopicEnd]) -> Iterator[tuple[tuple[str, str, str], int]]:
-        """(tenant, namespace, topic) and records; the last is that of all others, in no tenant."""
+        """(tenant, namespace, topic) and record count; the last item is the sum of all others, without a tenant."""
         found = list(topics)
         first = self._first = {topic.id: self._first.get(topic.id, topic.records) for topic in found}
         shown = nlargest(self._limit, found, key=lambda topic: (topic.records - first[topic.id], topic.records))

@@ -1,8 +1,8 @@
-"""Tracing: spans of what the broker does, for whoever exports them. Off unless somebody does (`server/telemetry`).
+"""Tracing: spans of the broker's work, passed to an exporter. Off without an exporter (`server/telemetry`).
 
-There is never a span for a record or a message. Sampled are turns of connections, groups of records that were committed
-together, and requests over HTTP; a request to produce whose records carry a `traceparent` of a sampled trace has a span
-in that trace. Of all together there are only so many in a second: what is beyond is counted, and left out.
+There is never a span per record or message. Turns of connections, records that were committed together and HTTP
+requests are sampled. A produce request whose records carry the `traceparent` of a sampled trace has a span in that
+trace. The number of spans per second is limited; the excess is dropped and counted.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from penstock.log.batch import Headers
 from penstock.log.engine import CommitGroup, GroupState
 
 TRACEPARENT: Final = "traceparent"
-MAX_PER_SECOND: Final = 200  # spans: each takes some 0.1 ms
-MAX_LOOKED_AT: Final = 16  # records of a request that are looked at for a context
+MAX_PER_SECOND: Final = 200  # spans; each costs about 0.1 ms
+MAX_LOOKED_AT: Final = 16  # records of a request that are searched for a trace context
 _SECOND: Final = 1_000_000_000
 
 _CONTEXT: Final = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-(?P<flags>[0-9a-f]{2})")
@@ -35,12 +35,12 @@ class Span(NamedTuple):
     start: int
     end: int
     attributes: Attributes
-    parent: str = ""  # as `traceparent` has it; empty: a trace of its own
+    parent: str = ""  # in the format of `traceparent`; empty: the span begins a new trace
     error: str = ""
 
 
 class Tracing:
-    """Makes spans. `timer` is the broker's, in ns; `wall` is the time of day, in ns since 1970."""
+    """Makes spans. `timer` is the broker's, in ns; `wall` is the wall clock, in ns since 1970."""
 
     def __init__(
         self,
@@ -60,11 +60,11 @@ class Tracing:
         self.left_out = 0
 
     def sampled(self) -> bool:
-        """Whether something that belongs to no trace gets one."""
+        """Whether to sample something that belongs to no trace."""
         return self._chance() < self._ratio
 
     def turn(self, nanoseconds: int, worker: Worker) -> None:
-        """Somebody has worked in a turn for so long."""
+        """A worker has used this much time in a turn."""
         if self.sampled():
             work = worker.describe_work()
             door, kind = work.get("door", ""), work.get("request", "")
@@ -72,7 +72,7 @@ class Tracing:
             self._span(f"{door} {kind}".strip() or "turn", self._timer() - nanoseconds, names)
 
     def committed(self, door: str, messages: int, size: int, started: int, group: CommitGroup) -> None:
-        """Records that came through a door were committed together, or not."""
+        """Records that arrived through a door were committed together, or failed."""
         if self.sampled():
             attributes: Attributes = {
                 "penstock.door": door,
@@ -84,7 +84,7 @@ class Tracing:
     def produced(
         self, scope: Scope, topic: str, headers: Sequence[Headers], count: int, started: int, group: CommitGroup
     ) -> None:
-        """A request to produce, whose records may have the context of a trace."""
+        """A produce request, whose records may carry a trace context."""
         parent = context_of(headers)
         if not parent:
             return
@@ -99,7 +99,7 @@ class Tracing:
         group.on_done(lambda done: self._span(f"publish {topic}", started, attributes, parent, _error(done)))
 
     def request(self, method: str, path: str, status: int, started: int, parent: str) -> None:
-        """A request over HTTP was answered."""
+        """An HTTP request was answered."""
         parent = parent if is_sampled(parent) else ""
         if parent or self.sampled():
             attributes: Attributes = {
@@ -121,7 +121,7 @@ class Tracing:
 
 
 def context_of(headers: Sequence[Headers]) -> str:
-    """The context of a sampled trace that one of the first records has; empty if none has."""
+    """The context of a sampled trace in the headers of the first records; empty if there is none."""
     for of_record in headers[:MAX_LOOKED_AT]:
         for name, value in of_record:
             if name.lower() == TRACEPARENT and len(value) < 64 and is_sampled(text := value.decode("latin-1")):
@@ -130,7 +130,7 @@ def context_of(headers: Sequence[Headers]) -> str:
 
 
 def is_sampled(text: str) -> bool:
-    """Whether this is the context of a trace that its beginner wants to be kept."""
+    """Whether this is a valid trace context with the sampled flag."""
     found = _CONTEXT.fullmatch(text)
     return found is not None and int(found["flags"], 16) & 1 == 1
 

@@ -1,12 +1,12 @@
-"""Turns: how the connections of a broker share its event loop, so that none of them can keep it.
+"""Turns: how connections share the event loop, so that none can monopolize it.
 
-Whoever works for a connection charges the time that it took (`charge`). When all of them together have used up a turn,
-input that arrives is only kept, and the loop looks at its sockets again before it goes on: that bounds how long a
-request waits that has just arrived, however many others send at once. Those who wait are served in order, but those
-with little to do come first. Within a turn each connection has a share of its own, a `Turn`: so many requests, bytes
-decoded and nanoseconds. It is smaller for strangers: clients that have not logged in although they should.
+Code that works for a connection charges the time it used (`charge`). Once all connections together have used up a turn,
+arriving input is only buffered, and the loop polls its sockets before it continues. That bounds how long a new request
+waits, however many others arrive at once. Waiting connections are served in order, but those with little to do come
+first. Within a turn each connection has a share, a `Turn`: a number of requests, of decoded bytes and of nanoseconds.
+The share is smaller for strangers: clients that are required to log in and have not.
 
-Time is told by `timer`. Nothing is measured for one request at a time but what the transport measures anyway.
+Time is measured with `timer`. No single request is timed, apart from what the transport measures anyway.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from typing import Final, Protocol
 from penstock.broker.runtime.scheduler import Scheduler
 
 MILLISECOND: Final = 1_000_000  # ns
-TURN: Final = 8 * MILLISECOND  # of work for all connections, after which the loop looks at its sockets
-SHARE: Final = 4 * MILLISECOND  # of these for one connection,
+TURN: Final = 8 * MILLISECOND  # of work for all connections, after which the loop polls its sockets
+SHARE: Final = 4 * MILLISECOND  # of this for one connection,
 STRANGER_SHARE: Final = MILLISECOND  # or for one that has not logged in
-NOTICEABLE: Final = MILLISECOND // 2  # less need not be spread over turns
-MAX_PER_TURN: Final = 256  # requests of one connection: what tests can count
+NOTICEABLE: Final = MILLISECOND // 2  # less is not worth starting a new turn for
+MAX_PER_TURN: Final = 256  # requests of one connection; unlike time, tests can count them
 MAX_BYTES_PER_TURN: Final = 4 << 20  # bytes decoded for one connection
-SMALL: Final = 4 << 10  # bytes of input that are served before those who have more
+SMALL: Final = 4 << 10  # bytes of input; connections with no more are served before others
 
 
 class Worker(Protocol):
-    """Somebody who works in a turn, for the log line about one that took too long."""
+    """A worker in a turn, described in the log line about slow ones."""
 
     def describe_work(self) -> dict[str, str]:
-        """Door, peer, and the kind of the last request."""
+        """The door, the peer, and the kind of the last request."""
 
 
 OnSlow = Callable[[int, Worker], None]
@@ -39,7 +39,7 @@ OnSlow = Callable[[int, Worker], None]
 
 
 def _ignore(nanoseconds: int, worker: Worker) -> None:
-    """The shape of `Turns.on_slow`."""
+    """The default of `Turns.on_slow`."""
 
 
 class Turns:
@@ -60,18 +60,18 @@ class Turns:
 
     def __init__(self, scheduler: Scheduler, timer: Callable[[], int]) -> None:
         self.timer = timer  # ns
-        self.exhausted = False  # this turn is used up: what arrives now waits for the next
-        self.slow = 1 << 62  # ns of work at once that `on_slow` is told of
+        self.exhausted = False  # this turn is used up: new input waits for the next
+        self.slow = 1 << 62  # ns of uninterrupted work from which `on_slow` is called
         self.on_slow: OnSlow = _ignore
-        self.on_turn: OnSlow | None = None  # told of all work, if somebody wants to know
+        self.on_turn: OnSlow | None = None  # called for all work, if set
         self._scheduler = scheduler
         self._spent = 0  # ns, since the turn began
         self._planned = False
-        self._few: deque[Callable[[], None]] = deque()  # wait, and have little to do
+        self._few: deque[Callable[[], None]] = deque()  # waiting callbacks with little to do
         self._many: deque[Callable[[], None]] = deque()
 
     def charge(self, nanoseconds: int, worker: Worker) -> None:
-        """Work of so long was done."""
+        """Account for uninterrupted work of this duration."""
         self._spent += nanoseconds
         if self.on_turn is not None:
             self.on_turn(nanoseconds, worker)
@@ -83,7 +83,7 @@ class Turns:
                 self.on_slow(nanoseconds, worker)
 
     def later(self, callback: Callable[[], None], *, little: bool = False) -> None:
-        """Call back in one of the next turns; before most others, if it has `little` to do."""
+        """Call back in one of the next turns; ahead of most others if there is `little` to do."""
         (self._few if little else self._many).append(callback)
         self._plan()
 
@@ -93,19 +93,19 @@ class Turns:
             self._scheduler.call_soon(self._begin)
 
     def _begin(self) -> None:
-        """The sockets were looked at: a new turn."""
+        """Start a new turn: the sockets have been polled."""
         self._planned = False
         self._spent = 0
         self.exhausted = False
         try:
             self._serve(self._few, self._many)
-        finally:  # also if somebody fails: the others must not wait for ever
+        finally:  # even if a callback raises: the others must not wait forever
             if self._few or self._many:
                 self._plan()
 
     def _serve(self, few: deque[Callable[[], None]], many: deque[Callable[[], None]]) -> None:
-        """Call those back who wait, until the turn is used up. Somebody with much to do is served in every turn."""
-        count = len(many)  # those that join them now have had their turn
+        """Run waiting callbacks until the turn is used up. At least one of `many` runs in every turn."""
+        count = len(many)  # callbacks added from now on have already run in this turn
         for _ in range(len(few)):
             if self.exhausted:
                 break
@@ -120,23 +120,26 @@ class Turns:
 
 
 class Turn:
-    """The share of one connection. For a new one, set `begun` to False; then ask `over` before each request, and
-    `give_way` if it is. `resume` is called when it may go on."""
+    """The share of one connection. To start a new share, set `begun` to False; check `over` before each request, and
+    call `give_way` when it is True. `resume` is called when the connection may continue.
+    """
 
     __slots__ = ("_end", "_resume", "_turns", "begun", "bytes", "requests", "stranger", "yielding")
 
     def __init__(self, turns: Turns, resume: Callable[[], None]) -> None:
-        self.yielding = False  # others have their turn
-        self.stranger = False  # has not logged in, and should
+        self.yielding = False  # waiting for its next turn
+        self.stranger = False  # is required to log in and has not
         self.begun = False
-        self.requests = MAX_PER_TURN  # that are left
+        self.requests = MAX_PER_TURN  # left in this share
         self.bytes = MAX_BYTES_PER_TURN
         self._turns = turns
         self._resume = resume
-        self._end = 0  # when its time is over; 0: not known yet
+        self._end = 0  # end of its time; 0: not read yet
 
     def over(self) -> bool:
-        """Whether it is used up. The clock is first read for the second request: most have no more than one."""
+        """Whether the share is used up. The clock is first read for the second request, as most shares have
+        only one.
+        """
         turns = self._turns
         if not self.begun:
             self.begun = True
@@ -152,7 +155,7 @@ class Turn:
         return False
 
     def give_way(self) -> None:
-        """Let others have their turn; `resume` is called after it, perhaps at once."""
+        """Yield to other connections; `resume` is called in a later turn, perhaps immediately."""
         self.begun = False
         self.yielding = True
         self._turns.later(self._go_on)

@@ -1,5 +1,6 @@
-"""Repairs of tables that operators have asked for: one after the other, each by the process that does all other work on
-tables, so that nobody else changes a table meanwhile. Here is who waits, who is at it, and what came of it.
+"""Repairs of tables, requested by operators. They run one at a time in the table worker, which does all other work on
+tables too, so that nothing else changes a table meanwhile. This module tracks which repairs are waiting and running,
+and their outcomes.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ from penstock.broker.tables.table import RepairReport
 
 
 class RepairStatus(msgspec.Struct, omit_defaults=True):
-    """The progress of a repair. A broker that is started again knows of none."""
+    """The progress of a repair. It is not kept across a restart of the broker."""
 
     state: Literal["none", "waiting", "running", "done", "failed"]
-    checked: int = 0  # records, in the pass over the table that is under way
+    checked: int = 0  # records, in the current pass over the table
     total: int = 0
     error: str = ""
     report: RepairReport | None = None
 
 
 class RepairWatch:
-    """Somebody who wants to know how far the repair of a topic's table is, and what comes of it."""
+    """A watcher of the repair of a topic's table: gets its progress and its outcome."""
 
     def __init__(self, on_progress: Callable[[int, int], None]) -> None:
         self.on_progress = on_progress
@@ -31,7 +32,7 @@ class RepairWatch:
         self._outcome: RepairStatus | None = None
 
     def on_done(self, callback: Callable[[RepairStatus], None]) -> None:
-        """Call back at its end; at once if that was."""
+        """Call back at the end of the repair; immediately if it has ended."""
         self._callback = callback
         if self._outcome is not None:
             callback(self._outcome)
@@ -43,16 +44,19 @@ class RepairWatch:
 
 
 class Repairs:
-    """By topic. Each is remembered until the topic is repaired again or deleted. Verifications, which change nothing,
-    are another set of the same."""
+    """Repairs by topic. Each is remembered until the topic is repaired again or deleted. Verifications, which change
+    nothing, are tracked in another instance.
+    """
 
     def __init__(self) -> None:
         self._watches: dict[int, list[RepairWatch]] = {}
         self._known: dict[int, RepairStatus] = {}
-        self._wanted: dict[int, bool] = {}  # in their turn; True if files without checksums are to be written again
+        self._wanted: dict[int, bool] = {}  # in order; True if files without checksums are to be rewritten
 
     def ask(self, topic: int, *, checksums: bool) -> RepairStatus:
-        """Want a repair. While one waits, it is the same one; while one is under way, another one after it."""
+        """Request a repair. If one is already waiting, it is that one; if one is running, another is queued
+        after it.
+        """
         if topic not in self._wanted:
             self._wanted[topic] = checksums
             self._known[topic] = RepairStatus("waiting")
@@ -63,13 +67,13 @@ class Repairs:
         return self._known.get(topic, RepairStatus("none"))
 
     def watch(self, topic: int, on_progress: Callable[[int, int], None]) -> RepairWatch:
-        """Of the one that waits, or is under way."""
+        """Watch the repair that is waiting or running."""
         watch = RepairWatch(on_progress)
         self._watches.setdefault(topic, []).append(watch)
         return watch
 
     def withdraw(self, topic: int) -> bool:
-        """One that has not begun is not wanted any more. False if there is none."""
+        """Cancel a repair that has not begun. False if there is none."""
         if self._wanted.pop(topic, None) is None:
             return False
         self._end(topic, RepairStatus("failed", error="it was cancelled"))
@@ -85,7 +89,7 @@ class Repairs:
         return bool(self._wanted)
 
     def begin(self) -> tuple[int, bool] | None:
-        """The topic whose turn it is."""
+        """Start the next repair: its topic, and whether to add checksums. None if there is none."""
         if not self._wanted:
             return None
         topic = next(iter(self._wanted))
@@ -93,7 +97,7 @@ class Repairs:
         return topic, self._wanted.pop(topic)
 
     def put_back(self, topic: int, *, checksums: bool) -> None:
-        """It has not begun."""
+        """Requeue, at the front, a repair that could not be started."""
         self._wanted = {topic: checksums or self._wanted.get(topic, False), **self._wanted}
         self._known[topic] = RepairStatus("waiting")
 
@@ -104,11 +108,11 @@ class Repairs:
                 watch.on_progress(checked, total)
 
     def finish(self, topic: int, report: RepairReport | None, error: str = "") -> None:
-        if topic not in self._wanted and topic in self._known:  # else another one was asked for meanwhile
+        if topic not in self._wanted and topic in self._known:  # else another was requested meanwhile
             self._end(topic, RepairStatus("failed" if error else "done", error=error, report=report))
 
     def forget(self, topic: int) -> None:
-        """The topic is gone."""
+        """The topic was deleted."""
         self._wanted.pop(topic, None)
         self._end(topic, RepairStatus("failed", error="the topic is gone"))
         self._known.pop(topic, None)
