@@ -1,8 +1,8 @@
-"""Busy polling: the event loop polls its sockets for a moment after something happened, instead of going to sleep.
+"""Busy polling: after activity, the event loop polls its sockets for a moment instead of going to sleep.
 
-A client that waits for each reply before it sends again would otherwise pay for two wake-ups with every request. A
-callback that schedules itself makes the loop poll without waiting. Whether that pays is `spin_budget`'s to decide; an
-idle loop sleeps.
+A client that waits for each reply before it sends again would otherwise pay for two wake-ups per request. A callback
+that reschedules itself makes the loop poll without waiting. `spin_budget` decides whether this pays off; an idle loop
+sleeps.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from penstock.transport.spin_budget import SpinBudget
 
 
 class BusyPoll:
-    """Of one event loop, for all its connections. `clock` in seconds: the loop's own has a resolution of a ms."""
+    """The busy poll of one event loop, for all its connections. `clock` is in seconds; the loop's own has ms
+    resolution."""
 
     __slots__ = ("_budget", "_call_soon", "_clock", "_end", "_extended", "_polling", "_received")
 
@@ -26,19 +27,19 @@ class BusyPoll:
         self._clock = clock
         self._budget = SpinBudget(seconds)
         self._polling = False
-        self._received = False  # bytes came while polling
-        self._extended = False  # the time begins anew
+        self._received = False  # bytes arrived while polling
+        self._extended = False  # polling time restarts
         self._end = 0.0
 
     def received(self) -> None:
-        """Bytes came in: more may follow soon."""
+        """Called when bytes arrive: more may follow soon."""
         if self._polling:
             self._received = True
         else:
             self._start()
 
     def sent(self) -> None:
-        """Bytes went out: the answer may come soon."""
+        """Called when bytes are sent: the answer may arrive soon."""
         if self._polling:
             self._extended = True
         else:

@@ -1,5 +1,5 @@
-"""Connection limits: how many connections there may be, how many bytes they may hold together, how long they may be
-idle, and how they are drained. One connection is `tcp_connection`'s or `quic_sessions`'s."""
+"""Connection limits: the number of connections, the bytes that they hold together, idle timeouts, and draining. Single
+connections are in `tcp_connection` and `quic_sessions`."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ logger = logging.getLogger(__name__)
 
 SWEEP_SECONDS: Final = 1.0
 STALL_SECONDS: Final = 5.0
-REOPEN_AT: Final = 0.75  # of the limit: reading stops at the limit and resumes here, so that it does not flap
+REOPEN_AT: Final = 0.75  # of the limit: reading stops at the limit and resumes here (hysteresis)
 
 
 @dataclass(frozen=True, slots=True)
 class KeepAlive:
-    """TCP keep-alive: the kernel asks a peer that is silent, and ends the connection of one that does not answer.
-    Clients that wait for a push, or have nothing to say, are kept; those whose machine is gone are not."""
+    """TCP keep-alive: the kernel probes a silent peer, and closes the connection if it does not answer. Idle clients
+    and those that wait for a push stay connected; those whose machine is gone do not."""
 
     seconds: float = 60  # of silence before the first probe; 0: none are sent
-    interval_seconds: float = 15  # between two probes
-    probes: int = 4  # without an answer, after which the peer is gone
+    interval_seconds: float = 15  # between probes
+    probes: int = 4  # unanswered ones until the peer counts as gone
 
     def apply(self, sock: socket.socket) -> None:
-        """To a listening socket: the connections that it accepts inherit the options."""
+        """Set the options on a listening socket; accepted connections inherit them."""
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, int(self.seconds > 0))
         if self.seconds > 0:
             options = {"TCP_KEEPIDLE": self.seconds, "TCP_KEEPINTVL": self.interval_seconds, "TCP_KEEPCNT": self.probes}
@@ -49,12 +49,12 @@ class ConnectionLimits:
     total_bytes: int
     idle_seconds: float
     handshake_seconds: float
-    address_share: float = 1.0  # of the connections, that one address may have; see `broker.tenancy.fair_share`
+    address_share: float = 1.0  # of `connections`, for one address; see `broker.tenancy.fair_share`
     keepalive: KeepAlive = KeepAlive()
 
 
 class TrackedConnection(Protocol):
-    """A connection, as the connection tracker sees it."""
+    """The connection tracker's view of a connection."""
 
     held: int  # bytes, as last reported to `ConnectionTracker.account`
     received: int  # bytes
@@ -70,27 +70,27 @@ class TrackedConnection(Protocol):
         """Door, identity, and the kind of the last request."""
 
     def apply_backpressure(self) -> None:
-        """Pause or resume reading, by how many bytes this connection and all together hold."""
+        """Pause or resume reading, depending on the bytes held by this connection and by all."""
 
     def sweep(self, now: float) -> None:
         """Close if a deadline has passed."""
 
     def stop(self) -> None:
-        """Answer what was accepted, then close."""
+        """Answer all accepted requests, then close."""
 
     def abort(self) -> None:
         """Close at once."""
 
 
 class ConnectionTracker:
-    """All open connections of a broker, and the bytes that they hold."""
+    """All open connections of a broker, and the bytes they hold."""
 
     def __init__(self, limits: ConnectionLimits, metrics: Metrics, loop: asyncio.AbstractEventLoop) -> None:
         self.limits = limits
         self.metrics = metrics
-        self.held = 0  # bytes, by all connections
+        self.held = 0  # bytes, of all connections
         self.full = False
-        self._connections: dict[TrackedConnection, tuple[int, int]] = {}  # its number, and since when: µs since 1970
+        self._connections: dict[TrackedConnection, tuple[int, int]] = {}  # number, and time of opening in µs since 1970
         self._last_number = 0
         self._shared = limits.address_share < 1
         self._hosts: dict[TrackedConnection, str] = {}
@@ -111,7 +111,7 @@ class ConnectionTracker:
         return self._stopping
 
     def admit(self, connection: TrackedConnection) -> bool:
-        """False if there is no room: the caller closes the connection at once."""
+        """Add a connection. False if a limit is reached: the caller closes the connection at once."""
         if self._stopping or len(self._connections) >= self.limits.connections or not self._admit_host(connection):
             self.metrics.connections_refused += 1
             return False
@@ -122,7 +122,7 @@ class ConnectionTracker:
         return True
 
     def _admit_host(self, connection: TrackedConnection) -> bool:
-        """False if the address has its share of all connections."""
+        """False if the address has reached its share of all connections."""
         if not self._shared:
             return True
         host, limits = host_of(connection.peer), self.limits
@@ -149,19 +149,19 @@ class ConnectionTracker:
             self._empty.set()
 
     def all(self) -> list[tuple[int, int, TrackedConnection]]:
-        """Every connection with its number, and since when it is open, in µs since 1970."""
+        """Every connection as (number, time of opening in µs since 1970, connection)."""
         return [(number, since, connection) for connection, (number, since) in self._connections.items()]
 
     def close_one(self, number: int) -> bool:
-        """Close the connection of this number at once; False if there is none."""
+        """Close the connection with this number at once; False if there is none."""
         found = next((connection for connection, known in self._connections.items() if known[0] == number), None)
         if found is not None:
             found.abort()
         return found is not None
 
     def account(self, connection: TrackedConnection, held: int) -> None:
-        """`connection` holds this many bytes now. When all hold too much together, those that hold more than their fair
-        share are not read from for a while; the others notice nothing."""
+        """Record that `connection` now holds `held` bytes. While all together exceed the limit, connections above their
+        fair share are not read from; the others are unaffected."""
         self.held += held - connection.held
         self.metrics.held_bytes = self.held
         connection.held = held
@@ -175,11 +175,11 @@ class ConnectionTracker:
 
     @property
     def fair_share(self) -> int:
-        """Bytes that each connection may hold when there is not enough for all."""
+        """Bytes that each connection may hold while the total limit is exceeded."""
         return self.limits.total_bytes // max(len(self._connections), 1)
 
     def _apply_backpressure_later(self) -> None:
-        # Not at once: this is called from inside one connection's own accounting.
+        # Deferred: this is called from within a connection's own accounting.
         self._loop.call_soon(self._apply_backpressure_to_all)
 
     def _apply_backpressure_to_all(self) -> None:
@@ -195,7 +195,7 @@ class ConnectionTracker:
             self._make_room()
 
     def _make_room(self) -> None:
-        """Nothing but parts of requests is held, whose other parts nobody may send. Abort those that hold most."""
+        """Abort the connections that hold most. All memory is in incomplete requests, which may never be completed."""
         room = self.limits.total_bytes * REOPEN_AT
         held, total = 0, self.held
         for connection in sorted(self._connections, key=lambda connection: connection.held, reverse=True):
@@ -212,7 +212,8 @@ class ConnectionTracker:
             connection.abort()
 
     async def drain(self, seconds: float) -> int:
-        """Let every connection answer what it accepted, for so long; returns how many had to be cut off."""
+        """Let every connection answer its accepted requests, for up to `seconds`; returns how many had to be
+        aborted."""
         self._stopping = True
         for connection in list(self._connections):
             connection.stop()

@@ -1,4 +1,4 @@
-"""A host and a port to listen on, and how one is written."""
+"""A host and a port to listen on, and their text form."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A host and a port to listen on. Port 0 lets the operating system choose."""
+    """A host and a port to listen on. With port 0 the operating system chooses."""
 
     host: str
     port: int
@@ -17,7 +17,7 @@ class Endpoint:
 
 
 def parse_endpoint(address: str) -> Endpoint | None:
-    """`host:port`, `[v6]:port` or `:port` (every interface); `None` for `off`. Raises ValueError."""
+    """The endpoint for `host:port`, `[v6]:port` or `:port` (every interface); `None` for `off`. Raises ValueError."""
     if address == "off":
         return None
     host, colon, port = address.rpartition(":")

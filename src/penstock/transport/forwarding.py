@@ -1,11 +1,11 @@
-"""Forwarding: a broker that does not own the journal takes connections all the same, and passes their bytes on.
+"""Forwarding: a broker that does not own the journal accepts connections too, and passes their bytes to the owner.
 
-Every port is passed on from the first byte to the same door of the owner, TLS included, so no protocol has to be known
-here. A chunk is read only when the one before it was taken by the other side: that is the back-pressure, and the bound
-on what a connection holds. For QUIC it is datagrams, by the client's address.
+Every port forwards raw bytes to the same door of the owner, including TLS, so this module needs no protocol knowledge.
+A chunk is read only after the other side has accepted the previous one: this is the back-pressure, and bounds the
+memory of a connection. QUIC is forwarded as datagrams, by client address.
 
-Who comes while there is no owner waits for the next one. If that is this broker, it gets those connections, of which
-nothing was read yet.
+Clients that connect while there is no owner wait for the next one. If this broker becomes the owner, it takes over
+those connections, of which nothing has been read yet.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from penstock.transport.endpoint import Endpoint
 
 logger = logging.getLogger(__name__)
 
-CHUNK: Final = 64 << 10  # bytes that a connection holds in each direction
-CONNECT_SECONDS: Final = 2.0  # of one attempt
+CHUNK: Final = 64 << 10  # bytes held per connection and direction
+CONNECT_SECONDS: Final = 2.0  # per attempt
 RETRY_SECONDS: Final = 0.1
 BACKLOG: Final = 1024
-FLOW_SECONDS: Final = 60.0  # without a datagram in either direction, after which a client's address is forgotten
+FLOW_SECONDS: Final = 60.0  # without datagrams in both directions, until a client's address is forgotten
 DATAGRAM: Final = 65_536
 DATAGRAMS_PER_TURN: Final = 64
 
@@ -36,11 +36,12 @@ Owner = Mapping[str, Endpoint]
 
 
 class Forwarder:
-    """All ports of a broker that is no owner. `add` them, `follow` an owner, `pause` while nobody is known to be one,
-    and `stop` at the end."""
+    """All ports of a broker that is not the owner: `add_stream` and `add_datagrams`, `follow` an owner, `pause` while
+    none is known, and finally `stop`."""
 
     def __init__(self, connections: int, wait_seconds: float) -> None:
-        """At most `connections` at a time. One waits for an owner for `wait_seconds`, and is closed then."""
+        """Up to `connections` at a time. A connection waits for an owner for up to `wait_seconds`, and is then
+        closed."""
         self._loop = asyncio.get_running_loop()
         self._connections = connections
         self._wait_seconds = wait_seconds
@@ -49,11 +50,11 @@ class Forwarder:
         self._listening: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
         self._relays: list[_DatagramRelay] = []
-        self._open: dict[asyncio.Task[None], bool] = {}  # a connection → whether it was passed on to somebody
-        self._waiting: dict[socket.socket, str] = {}  # of nothing was read: the door at which each came
+        self._open: dict[asyncio.Task[None], bool] = {}  # connection → whether it is being forwarded
+        self._waiting: dict[socket.socket, str] = {}  # sockets from which nothing was read yet → door
 
     def add_stream(self, door: str, sockets: list[socket.socket]) -> None:
-        """Take connections of bound sockets, which are closed at the end."""
+        """Accept connections on bound sockets; `stop` closes the sockets."""
         for sock in sockets:
             sock.setblocking(False)
             sock.listen(BACKLOG)
@@ -61,19 +62,19 @@ class Forwarder:
             self._accepting.append(self._loop.create_task(self._accept(door, sock)))
 
     def add_datagrams(self, door: str, sockets: list[socket.socket]) -> None:
-        """Take datagrams of bound sockets, which are closed at the end."""
+        """Accept datagrams on bound sockets; `stop` closes the sockets."""
         for sock in sockets:
             self._relays.append(_DatagramRelay(self, door, sock, self._connections))
 
     def follow(self, owner: Owner) -> None:
-        """Pass on to this one from now on. Connections to another one are cut."""
+        """Forward to this owner from now on. Connections to a previous one are closed."""
         if owner != self._owner:
             self.pause()
         self._owner = owner
         self._owner_known.set()
 
     def pause(self) -> None:
-        """There is no owner: cut what was passed on to the last one."""
+        """There is no owner: close all connections forwarded to the last one."""
         self._owner = None
         self._owner_known.clear()
         for task, passed_on in self._open.items():
@@ -86,8 +87,8 @@ class Forwarder:
         return None if self._owner is None else self._owner.get(door)
 
     async def stop(self) -> list[tuple[str, socket.socket]]:
-        """Pass nothing on any more. The connections that nothing was read of, each with its door: they are the
-        caller's."""
+        """Stop forwarding. Returns the connections from which nothing was read, with their doors; the caller now owns
+        them."""
         left = [(door, sock) for sock, door in self._waiting.items()]
         self._waiting.clear()
         tasks = [*self._accepting, *self._open]
@@ -104,7 +105,7 @@ class Forwarder:
         while True:
             try:
                 sock, _ = await self._loop.sock_accept(listening)
-            except OSError as error:  # the peer was gone already, or there are no descriptors left
+            except OSError as error:  # the peer is already gone, or file descriptors ran out
                 logger.warning("%s: a connection could not be taken: %s", door, error)
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
@@ -137,11 +138,11 @@ class Forwarder:
         finally:
             if owner is not None:
                 owner.close()
-            if passed_on or self._waiting.pop(client, None) is not None:  # else it is somebody else's by now
+            if passed_on or self._waiting.pop(client, None) is not None:  # else `stop` gave it away
                 client.close()
 
     async def _connect(self, door: str) -> socket.socket | None:
-        """The owner's door; None if it is closed there, or nobody was there in time."""
+        """A socket to the owner's door; None if that door is closed there, or no owner appeared in time."""
         give_up = time.monotonic() + self._wait_seconds
         while (left := give_up - time.monotonic()) > 0:
             with contextlib.suppress(TimeoutError):
@@ -161,7 +162,7 @@ class Forwarder:
 
 
 async def connect(endpoint: Endpoint) -> socket.socket:
-    """Raises OSError."""
+    """A non-blocking socket that is connected to `endpoint`. Raises OSError."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
     family, kind, protocol, _, address = found[0]
@@ -176,7 +177,7 @@ async def connect(endpoint: Endpoint) -> socket.socket:
 
 
 async def splice(one: socket.socket, other: socket.socket) -> None:
-    """Both directions, until both have ended. A side that sends no more may still receive. Raises OSError."""
+    """Copy in both directions until both have ended. A side that sends no more may still receive. Raises OSError."""
     tasks = [asyncio.ensure_future(_pump(one, other)), asyncio.ensure_future(_pump(other, one))]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -192,13 +193,13 @@ async def _pump(source: socket.socket, target: socket.socket) -> None:
     loop = asyncio.get_running_loop()
     while data := await loop.sock_recv(source, CHUNK):
         await loop.sock_sendall(target, data)
-        await asyncio.sleep(0)  # where both are quick neither call waits, and others want a turn
-    with contextlib.suppress(OSError):  # it may be gone altogether
+        await asyncio.sleep(0)  # if both sockets are fast, neither call suspends: let other tasks run
+    with contextlib.suppress(OSError):  # it may be closed entirely
         target.shutdown(socket.SHUT_WR)
 
 
 class _DatagramRelay:
-    """One UDP port. Each client's address has a socket of its own towards the owner, so that answers find back."""
+    """One UDP port. Each client address has its own socket to the owner, which identifies the client of a reply."""
 
     def __init__(self, forwarder: Forwarder, door: str, sock: socket.socket, flows: int) -> None:
         self._forwarder = forwarder
@@ -220,7 +221,7 @@ class _DatagramRelay:
             flow = self._flows.get(client)
             if flow is None:
                 if endpoint is None or (len(self._flows) >= self._most and not self._make_room()):
-                    continue  # QUIC sends it again
+                    continue  # QUIC retransmits it
                 try:
                     flow = self._flows[client] = _Flow(self._loop, self._socket, client, endpoint)
                 except OSError as error:
@@ -246,7 +247,7 @@ class _DatagramRelay:
 
 
 class _Flow:
-    """The datagrams of one client. What a socket does not take is lost, as on any network."""
+    """The datagrams of one client. If a socket's buffer is full they are lost, as on any network."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, clients: socket.socket, client: Address, endpoint: Endpoint

@@ -1,4 +1,4 @@
-"""A UDP port, and the QUIC connections that come by it."""
+"""A UDP port, and the QUIC connections that arrive on it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CERTIFICATES = "certificates"  # folder in the data directory
 
 
 def server_certificate(cert: str, key: str, data_dir: str) -> Certificate:
-    """The certificate in the file `cert`; if that is empty, the broker's own, made when it is first needed. Raises
+    """The certificate in the file `cert`; if empty, the broker's self-signed one, generated when first needed. Raises
     CertificateUnusable or OSError."""
     now = datetime.datetime.now(datetime.UTC)
     if cert:
@@ -34,19 +34,19 @@ class QuicListener:
     def __init__(self, bind_address: BindAddress) -> None:
         """Raises PortUnavailable."""
         self.bind_address = bind_address
-        self.fingerprint = ""  # of the certificate, once it is started
+        self.fingerprint = ""  # of the certificate, after `start`
         self._sockets = bind(bind_address, socket.SOCK_DGRAM)
         self._servers: list[QuicServer] = []
         self.endpoint = bound_endpoint(bind_address, self._sockets)
 
     def sockets_meanwhile(self) -> list[socket.socket]:
-        """The sockets for somebody who takes their datagrams until `start`."""
+        """Duplicates of the sockets, for a forwarder that receives their datagrams until `start`."""
         return [sock.dup() for sock in self._sockets]
 
     def start(
         self, port: QuicPort, settings: QuicSettings, certificate: Certificate, busy_poll: BusyPoll | None = None
     ) -> None:
-        """Take connections from now on."""
+        """Start accepting connections."""
         loop = asyncio.get_running_loop()
         self.fingerprint = certificate.fingerprint
         seed_random_keys()
@@ -59,7 +59,7 @@ class QuicListener:
             )
 
     def stop_accepting(self) -> None:
-        """Take no more connections; open ones stay."""
+        """Accept no more connections; open ones stay."""
         for server in self._servers:
             server.stop_accepting()
 

@@ -1,8 +1,8 @@
 """One QUIC connection: from its streams to sessions and back.
 
-It makes a session for each stream that the client opens, feeds it, and obeys it. It decides when to take input, for all
-streams at once, and when to close. What the bytes mean is the sessions' business; what all connections together may do
-is the connection tracker's.
+It makes a session for each stream that the client opens, feeds it, and obeys it. It decides when to accept input, for
+all streams at once, and when to close. The sessions interpret the bytes; the connection tracker enforces limits across
+connections.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from penstock.transport.tcp_connection import DEFECT, READ_SLACK
 
 logger = logging.getLogger(__name__)
 
-STALL_SECONDS: Final = 30.0  # of a connection that holds too much and gets nothing done
-FRAMES: Final = 4  # of the largest size, that as many streams may be in the middle of
-GRACE_SECONDS: Final = 0.5  # without progress, after which there is room for one more
-GRACE_FRAMES: Final = 12  # and so many more at most
-SMALL: Final = 64 << 10  # bytes on their way out that are not worth counting
+STALL_SECONDS: Final = 30.0  # of a connection that holds too much and makes no progress
+FRAMES: Final = 4  # of the largest size: room for this many incomplete frames
+GRACE_SECONDS: Final = 0.5  # without progress, until there is room for one more frame
+GRACE_FRAMES: Final = 12  # further frames, at most
+SMALL: Final = 64 << 10  # unsent bytes below which counting is not worthwhile
 GOODBYE: Final = "broker shutting down"
 
 
 class Code(enum.IntEnum):
-    """With which code a connection is closed. Protocols have those below 0x20."""
+    """Codes with which a connection is closed. Those below 0x20 belong to the protocols."""
 
     NONE = 0x00
     INTERNAL = INTERNAL_ERROR
     TOO_MANY = 0x22  # connections
-    TOO_MUCH = 0x23  # is held for this one
+    TOO_MUCH = 0x23  # memory held by this connection
 
 
 @dataclass(frozen=True, slots=True)
 class QuicPort:
-    """Collaborators that the connections of one listener share."""
+    """Collaborators shared by the connections of one listener."""
 
     door: StreamsDoor
     broker: Broker
@@ -53,15 +53,15 @@ class QuicPort:
 
 
 class QuicChannel:
-    """One stream. To its session a `StreamChannel`, to the connection a `StreamReceiver`."""
+    """One stream: a `StreamChannel` to its session, a `StreamReceiver` to the connection."""
 
     __slots__ = ("_connection", "_input_over", "_stream", "held", "peer", "session", "yielding")
 
     def __init__(self, connection: QuicSessions) -> None:
         self.peer = connection.peer
         self.held = 0  # as last accounted
-        self.yielding = False  # the same
-        self.session: StreamSession | None = None  # None: it is done with the stream
+        self.yielding = False  # as last accounted
+        self.session: StreamSession | None = None  # None: the session is done with the stream
         self._connection = connection
         self._input_over = False
         self._stream: Stream
@@ -69,7 +69,7 @@ class QuicChannel:
     def attach(self, stream: Stream) -> None:
         self._stream = stream
 
-    # -- what the session calls
+    # -- called by the session
 
     def send(self, data: bytes) -> None:
         self._connection.touch()
@@ -100,7 +100,7 @@ class QuicChannel:
     def leave(self) -> None:
         self._connection.discard(self)
 
-    # -- what the connection calls
+    # -- called by the connection
 
     def received(self, data: bytes, end: bool) -> None:
         session = self.session
@@ -124,17 +124,17 @@ class QuicChannel:
         if self.session is not None and self._connection.call(self.session.refused, code):
             self._connection.account(self)
 
-    def reset_by_peer(self, code: int) -> None:  # noqa: ARG002 - whatever it says, nothing more comes
+    def reset_by_peer(self, code: int) -> None:  # noqa: ARG002 - whatever the code, nothing more arrives
         session = self.session
         if session is not None:
-            self._stream.reset(0)  # nobody waits for replies; and as long as one side is open, the stream counts
+            self._stream.reset(0)  # nobody waits for replies, and a stream counts as long as one direction is open
             self.leave()
             self._connection.call(session.lost)
 
 
 class StreamInput:
-    """The connection's view of a channel: `StreamReceiver` and `StreamChannel` both have a `reset`, and mean different
-    things."""
+    """The connection's view of a channel, needed because `StreamReceiver` and `StreamChannel` both have a `reset`, with
+    different meanings."""
 
     __slots__ = ("_channel", "drained", "received", "refused")
 
@@ -149,8 +149,8 @@ class StreamInput:
 
 
 class QuicSessions:
-    """The sessions of one connection. To the connection a `ConnectionHandler`, to the tracker a `TrackedConnection`, to
-    the host of its streams a `MultiplexedChannel`."""
+    """The sessions of one connection: a `ConnectionHandler` to the connection, a `TrackedConnection` to the tracker, a
+    `MultiplexedChannel` to the host of its streams."""
 
     def __init__(self, port: QuicPort, connection: QuicConnection) -> None:
         self.held = 0
@@ -163,12 +163,12 @@ class QuicSessions:
         self._host: MultiplexedSession | None = None
         self._channels: dict[QuicChannel, None] = {}
         self._session_bytes = 0  # held by all sessions
-        self._yielding = 0  # sessions whose share of the turn is used up
+        self._yielding = 0  # number of sessions whose share of the turn is used up
         self._frame = port.door.max_frame + READ_SLACK
-        self._grace = 0  # frames for which it has more room than is its due, so that one of its streams gets done
+        self._grace = 0  # frames of extra room, so that at least one stream can complete
         self._last_activity = port.now()
-        self._least_held = 0  # that was held since no input is taken
-        self._stalled_since = 0.0  # since when it is not less
+        self._least_held = 0  # minimum of the held bytes since input was paused
+        self._stalled_since = 0.0  # time of that minimum
         self._stopping = False
 
     encrypted = True
@@ -176,7 +176,7 @@ class QuicSessions:
     def describe_work(self) -> dict[str, str]:
         return self._log_keys | {"identity": "" if self._host is None else self._host.identity.name}
 
-    # -- what the connection calls
+    # -- called by the connection
 
     def connected(self, connection: QuicConnection) -> None:
         port = self._port
@@ -206,11 +206,11 @@ class QuicSessions:
             logger.exception(DEFECT, self.peer, extra=self._log_keys)
             self._connection.close(Code.INTERNAL, "internal error")
         else:
-            if channel in self._channels:  # else it was closed in there
+            if channel in self._channels:  # else it was closed meanwhile
                 channel.session = session
         return StreamInput(channel)
 
-    def closed(self, code: int, reason: str) -> None:  # noqa: ARG002 - how it ended changes nothing
+    def closed(self, code: int, reason: str) -> None:  # noqa: ARG002 - how it ended does not matter
         host, self._host = self._host, None
         if host is None:
             return
@@ -222,7 +222,7 @@ class QuicSessions:
         self._end(host.lost)
         self._tracker.leave(self)
 
-    # -- what the host calls
+    # -- called by the host
 
     def open(self, session: StreamSession) -> QuicChannel:
         channel = QuicChannel(self)
@@ -235,13 +235,13 @@ class QuicSessions:
         return channel
 
     def abort(self, code: int = Code.NONE, reason: str = GOODBYE) -> None:
-        """The tracker calls it too, when a connection has to go."""
+        """Also called by the tracker, to close a connection."""
         self._connection.close(code, reason)
 
-    # -- what the tracker calls
+    # -- called by the tracker
 
     def apply_backpressure(self) -> None:
-        """Take input, or do not, by how much is held for this peer and for all."""
+        """Pause or resume input, depending on the bytes held for this peer and for all."""
         if self._host is None or self._connection.closed:
             return
         held = self._session_bytes
@@ -258,12 +258,11 @@ class QuicSessions:
             self._least_held, self._stalled_since = held, self._port.now()
             self._connection.pause()
         else:
-            self.touch()  # the silence was ours
+            self.touch()  # the silence was our doing
             self._connection.resume()
 
     def sweep(self, now: float) -> None:
-        """Peers that have gone are the connection's to find. One that is there and uses nothing is closed after a
-        while; so is one from which no input can ever be taken again."""
+        """Close a connection that is idle or permanently stalled. QUIC itself detects peers that are gone."""
         for channel in list(self._channels):
             self._measure(channel)
         self.apply_backpressure()
@@ -280,13 +279,14 @@ class QuicSessions:
 
     @property
     def _room(self) -> int:
-        """Bytes that may be held. Input is taken of all streams or of none, and less than a whole frame of each would
-        stop it in the middle of all of them, for ever."""
+        """Bytes that may be held. Input is paused for all streams together; with room for less than a whole frame of
+        each, all could get stuck in the middle of one."""
         frames = min(len(self._channels), FRAMES) + self._grace
         return max(self._tracker.limits.connection_bytes, self._frame * frames)
 
     def _check_progress(self, now: float) -> None:
-        """While no input is taken. If nothing gets less, it may be that all that is held are parts of frames."""
+        """Called while input is paused. If the held bytes do not shrink, they may all be incomplete frames: grant more
+        room, or close after a while."""
         if self.held < self._least_held:
             self._least_held, self._stalled_since = self.held, now
         elif self.held <= self._room or now - self._stalled_since < GRACE_SECONDS:
@@ -313,13 +313,13 @@ class QuicSessions:
                 self.call(channel.session.stop)
         self._close_if_done()
 
-    # -- what its channels call
+    # -- called by its channels
 
     def touch(self) -> None:
         self._last_activity = self._port.now()
 
     def call(self, method: Callable[..., None], *arguments: object) -> bool:
-        """False if that was the end of the connection."""
+        """Call a session's method. False if the connection is closed now, by an error or otherwise."""
         try:
             method(*arguments)
         except Exception:
@@ -339,7 +339,7 @@ class QuicSessions:
         self.apply_backpressure()
         self._close_if_done()
 
-    # -- inside
+    # -- internal
 
     def _measure(self, channel: QuicChannel) -> None:
         session = channel.session

@@ -1,7 +1,7 @@
-"""Tells a connection's protocol by its first bytes. Pure: no socket, no state, no configuration.
+"""Detects a connection's protocol from its first bytes. Pure: no socket, no state, no configuration.
 
-The rules are the table `RULES` below, tried in order; each looks at what is there and answers a protocol, "not mine",
-or that it needs to see more. Which of the protocols can be served here is not decided in this module.
+The rules are the table `RULES` below, tried in order; each looks at the bytes so far and answers a protocol, "not
+mine", or "more bytes needed". Whether this port serves the protocol is decided elsewhere.
 
     first bytes                                        protocol
     16 03                                              TLS, then sniffed again inside
@@ -16,7 +16,7 @@ On a port of rustlog, alone or with others:
     u32 length, then `{` or white space of JSON        rustlog (JSON)
     u32 length, then 01 to 09, or FF                   rustlog (binary)
 
-On other ports, where rustlog is a guest, only what can be nothing else:
+On other ports, where rustlog is a guest, only unambiguous bytes:
 
     u32 length, then 01 to 09                          blipmq on a port of blipmq; else rustlog (binary), if the frame
                                                        has the bytes that this request takes
@@ -24,8 +24,8 @@ On other ports, where rustlog is a guest, only what can be nothing else:
     and then `{`
     u32 length 1, then FF                              rustlog (binary Ping)
 
-Anything else is the port's own protocol's, which answers with its own error or a close. A u32 length never looks like
-one of the first rows: the largest first frame of any protocol here has 10 MiB, so its length begins with 00.
+Anything else goes to the port's own protocol, which answers with its own error or a close. A u32 length never looks
+like one of the first rows: the largest first frame of any protocol has 10 MiB, so its length begins with 00.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from typing import Final
 TLS: Final = "tls"
 HTTP_METHODS: Final = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"DELETE ", b"OPTIONS ", b"PATCH ", b"TRACE ", b"CONNECT ")
 LENGTH_FIRST_BYTES: Final = b"\x00"
-MAX_LENGTH: Final = 10_485_760  # rustlog's largest frame; nobody else begins with one of this size
+MAX_LENGTH: Final = 10_485_760  # rustlog's largest frame; no other protocol begins with one this large
 JSON_START: Final = b"{ \t\r\n"
 RUSTLOG_PING: Final = 0xFF
 SHARED_TYPES: Final = range(0x01, 0x0A)  # request types of rustlog's binary dialect, and all types of blipmq
 SMALLEST: Final = (0, 11, 21, 17, 9, 7, 1, 3, 7, 1)  # rustlog's binary requests, by type: bytes of the payload
 SMALLEST_JSON: Final = len('{"type":"Ping"}')
-SNIFFED: Final = 15  # the most bytes that are looked at: a HELLO of blipmq
+SNIFFED: Final = 15  # the most bytes needed: a HELLO of blipmq
 BLIPMQ_HELLO: Final = b"\x00\x00\x00\x0b\x01"
 BLIPMQ_VERSIONS: Final = (b"\x00\x01", b"\x00\x02")
 
 
 class Verdict(enum.Enum):
-    MORE = enum.auto()  # too few bytes to tell
+    MORE = enum.auto()  # too few bytes to decide
     NOT_MINE = enum.auto()
 
 
@@ -58,7 +58,7 @@ Rule = Callable[[bytes, str], SniffResult]  # (the bytes so far, the port's own 
 
 
 def _magic(magic: bytes, protocol: str) -> Rule:
-    def rule(data: bytes, default: str) -> SniffResult:  # noqa: ARG001 - rules share one shape
+    def rule(data: bytes, default: str) -> SniffResult:  # noqa: ARG001 - all rules have this signature
         if data.startswith(magic):
             return protocol
         return Verdict.MORE if magic.startswith(data) else Verdict.NOT_MINE
@@ -67,7 +67,7 @@ def _magic(magic: bytes, protocol: str) -> Rule:
 
 
 def _blipmq_hello(data: bytes, default: str) -> SniffResult:
-    """The whole HELLO is looked at, so that a Produce of 11 bytes keeps getting rustlog's own error."""
+    """BlipMQ's HELLO. It is checked as a whole, so that a Produce of 11 bytes still gets rustlog's own error."""
     if not data.startswith(BLIPMQ_HELLO) and not BLIPMQ_HELLO.startswith(data):
         return Verdict.NOT_MINE
     if default == "blipmq":
@@ -83,7 +83,7 @@ def _length_prefixed(data: bytes, default: str) -> SniffResult:
     if len(data) < 4:
         return Verdict.MORE
     if not 0 < int.from_bytes(data[:4], "big") <= MAX_LENGTH:
-        return Verdict.NOT_MINE  # decided without a fifth byte: the peer may be waiting for the error
+        return Verdict.NOT_MINE  # without waiting for a fifth byte: the peer may be waiting for the error
     if len(data) < 5:
         return Verdict.MORE
     kind = data[4]
@@ -94,7 +94,7 @@ def _length_prefixed(data: bytes, default: str) -> SniffResult:
 
 
 def _guest(data: bytes, kind: int, default: str) -> SniffResult:
-    """A frame with a length on a port that is not rustlog's."""
+    """A length-prefixed frame on a port that is not rustlog's."""
     length = int.from_bytes(data[:4], "big")
     if kind in SHARED_TYPES and default == "blipmq":
         return "blipmq"
@@ -121,23 +121,23 @@ RULES: Final[tuple[Rule, ...]] = (
 
 
 def sniff(data: bytes, default: str) -> str | None:
-    """The protocol that `data` begins, `TLS`, or `None` if it takes more bytes to tell.
+    """The protocol that `data` begins, `TLS`, or `None` if more bytes are needed.
 
-    `default` is the protocol of the port, for what fits no rule. Never asks for more than `SNIFFED` bytes."""
+    `default` is the port's protocol, for data that matches no rule. Never needs more than `SNIFFED` bytes."""
     if not data:
         return None
     undecided = False
     for rule in RULES:
         answer = rule(data, default)
         if isinstance(answer, str):
-            # A rule further up that still hopes for more bytes goes first: it is the more exact one.
+            # An earlier rule that needs more bytes takes precedence: it is more specific.
             return None if undecided else answer
         undecided = undecided or answer is Verdict.MORE
     return None if undecided else default
 
 
 def sniff_tls(data: bytes, default: str) -> str | None:
-    """For a port with one protocol: `TLS`, that protocol, or `None` if it takes more bytes to tell."""
+    """For a port with a single protocol: `TLS`, that protocol, or `None` if more bytes are needed."""
     if not data:
         return None
     answer = RULES[0](data, default)

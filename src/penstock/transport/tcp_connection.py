@@ -1,7 +1,7 @@
 """One TCP connection: from the socket to a session and back.
 
-It finds out which protocol the peer speaks, makes the session, feeds it, and obeys it. It decides when to read and
-when to close. What the bytes mean is the session's business; what all connections together may do is the tracker's.
+It detects the peer's protocol, makes the session, feeds it, and obeys it. It decides when to read and when to close.
+The session interprets the bytes; the tracker enforces limits across connections.
 """
 
 from __future__ import annotations
@@ -31,52 +31,52 @@ from penstock.transport.tls import TlsStream
 
 logger = logging.getLogger(__name__)
 
-WRITE_HIGH: Final = 1 << 20  # bytes queued to a socket above which its connection is not read from
-READ_SLACK: Final = 512 << 10  # the most that one read can bring beyond a whole frame
+WRITE_HIGH: Final = 1 << 20  # bytes in a socket's write buffer above which its connection is not read from
+READ_SLACK: Final = 512 << 10  # the most that one read can return beyond a whole frame
 LINGER_SECONDS: Final = 1.0
 LINGER_BYTES: Final = 64 << 20
 DEFECT: Final = "%s: closed because of an error in the broker; no other connection is touched"
-QUICKACK: Final = int(getattr(socket, "TCP_QUICKACK", 0))  # 0: this system has none
+QUICKACK: Final = int(getattr(socket, "TCP_QUICKACK", 0))  # 0: not supported by this system
 
 
 class Phase(enum.Enum):
     SNIFFING = enum.auto()
-    OPEN = enum.auto()  # a session has it
-    CLOSING = enum.auto()  # what was sent goes out; what comes in is thrown away
+    OPEN = enum.auto()  # has a session
+    CLOSING = enum.auto()  # output is flushed; input is discarded
     CLOSED = enum.auto()
 
 
-# As plain names: to look a member up in its enum takes several times as long, and every read and write asks.
+# Plain names: looking up an enum member takes several times as long, and every read and write does it.
 OPEN: Final = Phase.OPEN
 CLOSED: Final = Phase.CLOSED
 
 
 @dataclass(slots=True)
 class Port:
-    """Settings and collaborators that the connections of one listener share."""
+    """Settings and collaborators shared by the connections of one listener."""
 
-    protocol: str  # the protocol for first bytes that fit no rule
+    protocol: str  # for first bytes that match no rule
     doors: Mapping[str, Door]
     broker: Broker
-    identity: Identity  # of who has proved nothing
+    identity: Identity  # of clients that have not authenticated
     tracker: ConnectionTracker
     pinned: bool = False
     tls: ssl.SSLContext | None = None
     tls_required: bool = False
     busy_poll: BusyPoll | None = None
-    identities: Mapping[str, Identity] = field(default_factory=dict)  # by door: of who has proved nothing there
-    speaking: Mapping[str, str] = field(default_factory=dict)  # protocol → the door that is bound here and speaks it
-    reported: dict[str, float] = field(default_factory=dict)  # host and protocol → when last logged
-    unacknowledged: list[Connection] = field(default_factory=list)  # what `acknowledge` is to look at in this turn
+    identities: Mapping[str, Identity] = field(default_factory=dict)  # by door, of clients that have not authenticated
+    speaking: Mapping[str, str] = field(default_factory=dict)  # protocol → the door bound here that speaks it
+    reported: dict[str, float] = field(default_factory=dict)  # host and protocol → time of the last log line
+    unacknowledged: list[Connection] = field(default_factory=list)  # for `acknowledge`, in this turn
 
     def acknowledge(self) -> None:
-        """One call for all connections that bytes came from in one turn of the loop."""
+        """One call for all connections that received bytes in one turn of the loop."""
         connections, self.unacknowledged = self.unacknowledged, []
         for connection in connections:
             connection.quickack()
 
     def report_once(self, key: str, now: float) -> bool:
-        """True at most once a minute for the same key. Bounded: a scan from many hosts must not fill memory."""
+        """True at most once a minute per key. Bounded: a scan from many hosts must not fill the memory."""
         if now - self.reported.get(key, -60.0) < 60.0:
             return False
         if len(self.reported) >= 1000:
@@ -87,8 +87,7 @@ class Port:
 
 
 class Connection:
-    """A connection; an `asyncio.Protocol` by its methods. It does not inherit from that class, so that it can be
-    compiled."""
+    """A connection; an `asyncio.Protocol` in all but inheritance, so that mypyc can compile it."""
 
     def __init__(self, port: Port, loop: asyncio.AbstractEventLoop) -> None:
         self.held = 0
@@ -102,9 +101,9 @@ class Connection:
         self._loop = loop
         self._phase = Phase.SNIFFING
         self._admitted = False
-        self._sniffed = b""  # bytes that did not tell the protocol yet
+        self._sniffed = b""  # bytes received before the protocol was clear
         self._session: Session | None = None
-        self._door = ""  # its name, once it is known
+        self._door = ""  # its name, once known
         self._limit = port.tracker.limits.connection_bytes
         self._tls: TlsStream | None = None
         self._started = self._last_activity = loop.time()  # when it began; when bytes last moved
@@ -114,17 +113,17 @@ class Connection:
         self._unsent = 0  # in the transport's buffer, at the last sweep
         self._input_over = False
         self._paused = False
-        self._inbox: deque[bytes] = deque()  # came when the turn was used up, and waits for the next
+        self._inbox: deque[bytes] = deque()  # received when the turn was used up, for the next turn
         self._inbox_bytes = 0
-        self._ended_in_inbox = False  # the peer's end of input is behind it
-        self._unanswered = False  # bytes came, and nothing that could carry the kernel's acknowledgement has left
+        self._ended_in_inbox = False  # end of input follows behind the inbox
+        self._unanswered = False  # bytes arrived, and no output has carried an ACK since
 
-    # -- what the event loop calls
+    # -- called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self.peer = _peer(transport.get_extra_info("peername"))
-        # A socket object of our own on the same descriptor: uvloop's costs 2 µs more for each option that is set.
+        # Our own socket object on the same descriptor: setting an option on uvloop's takes 2 µs longer.
         self._socket = socket.socket(
             socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, transport.get_extra_info("socket").fileno()
         )
@@ -135,7 +134,7 @@ class Connection:
         self._admitted = True
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH)
-        # Not at once: uvloop begins to read after this call, whatever was said in it.
+        # Deferred: uvloop starts reading after this call, even if reading was paused in it.
         self._loop.call_soon(self.apply_backpressure)
 
     def data_received(self, data: bytes) -> None:
@@ -174,7 +173,7 @@ class Connection:
             self._take(b"")  # requests may be waiting for room
         self.apply_backpressure()
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - how it ended changes nothing
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - how it ended does not matter
         self._phase = CLOSED
         self._socket.detach()
         self._inbox.clear()
@@ -187,7 +186,7 @@ class Connection:
         if self._admitted:
             self._tracker.leave(self)
 
-    # -- what the session calls
+    # -- called by the session
 
     def send(self, data: bytes) -> None:
         if self._phase is not OPEN:
@@ -208,8 +207,9 @@ class Connection:
         return self._write_blocked
 
     def close(self) -> None:
-        """Closing a socket that has unread input resets the connection, and the peer may lose the last reply. So the
-        sending direction is closed first, and input is thrown away until the peer closes too, for a while."""
+        """Close gracefully. Closing a socket with unread input resets the connection, and the peer may lose the last
+        reply. So the sending direction is closed first, and input is discarded until the peer closes too, for a limited
+        time."""
         if self._phase in (Phase.CLOSING, CLOSED):
             return
         if self._tls is not None:
@@ -227,14 +227,14 @@ class Connection:
     def progress(self) -> None:
         self.apply_backpressure()
 
-    # -- what the tracker calls
+    # -- called by the tracker
 
     @property
     def encrypted(self) -> bool:
         return self._tls is not None
 
     def apply_backpressure(self) -> None:
-        """Read, or do not read, by how much is held for this peer and for all."""
+        """Pause or resume reading, depending on the bytes held for this peer and for all."""
         if self._phase is CLOSED:
             return
         session = self._session
@@ -252,9 +252,9 @@ class Connection:
         if held != self.held:
             self._tracker.account(self, held)
         if held <= self._limit and not (self._paused or self._write_blocked or self._tracker.full or yielding):
-            return  # it is read from, and may be
+            return  # reading, and allowed to
         crowded = self._tracker.full and held > self._tracker.fair_share
-        # uvloop would go on with up to 32 more pieces of this connection before it looks at another.
+        # On `yielding`: uvloop would read up to 32 more chunks from this connection before it serves another.
         pause = yielding or (
             self._phase is not Phase.CLOSING and (held > self._limit or self._write_blocked or crowded)
         )
@@ -265,7 +265,7 @@ class Connection:
             if pause:
                 self._transport.pause_reading()
             else:
-                self._last_activity = self._loop.time()  # the silence was ours
+                self._last_activity = self._loop.time()  # the silence was our doing
                 self._transport.resume_reading()
 
     def sweep(self, now: float) -> None:
@@ -278,7 +278,7 @@ class Connection:
         self._unsent = unsent
         if self._phase is Phase.CLOSING:
             if unsent:
-                self._closing_since = now  # lingering begins when everything is out
+                self._closing_since = now  # lingering begins when everything is sent
             if now - (self._last_activity if unsent else self._closing_since) > (
                 limits.idle_seconds if unsent else LINGER_SECONDS
             ):
@@ -307,10 +307,10 @@ class Connection:
             self._phase = CLOSED
             self._transport.abort()
 
-    # -- inside
+    # -- internal
 
     def _take(self, data: bytes) -> None:
-        """Bytes as they came, in any phase before closing; and the turn is charged for them."""
+        """Process received bytes, in any phase before closing, and charge the turn for the time."""
         turns = self._turns
         began = turns.timer()
         if self._tls is None or not data:
@@ -323,7 +323,7 @@ class Connection:
         return self._log_keys if self._session is None else self._session.describe_work()
 
     def _postpone(self, data: bytes) -> None:
-        """Everybody together has used this turn up."""
+        """Keep bytes for a later turn: all connections together have used this one up."""
         self._inbox.append(data)
         self._inbox_bytes += len(data)
         if len(self._inbox) == 1:
@@ -340,12 +340,13 @@ class Connection:
         self.apply_backpressure()
 
     def _acknowledge(self) -> None:
-        """A client that writes in two pieces may get its second one out only when the first is acknowledged, for which
-        the kernel takes up to 40 ms. A reply acknowledges too, and one that is about to be sent saves a segment."""
+        """Send a TCP ACK early. A client that writes in two parts may send the second only after the first is
+        acknowledged, which the kernel delays by up to 40 ms. A reply carries the ACK too, so if one is due soon, wait
+        for it and save a segment."""
         if self.held:
             port = self._port
             if not port.unacknowledged:
-                self._loop.call_soon(port.acknowledge)  # behind the commit that the reply waits for
+                self._loop.call_soon(port.acknowledge)  # after the commit that the reply waits for
             port.unacknowledged.append(self)
         else:
             self.quickack()
@@ -353,11 +354,11 @@ class Connection:
     def quickack(self) -> None:
         if self._unanswered and self._phase is not CLOSED and QUICKACK:
             self._unanswered = False
-            with contextlib.suppress(OSError):  # the peer may be gone already
-                self._socket.setsockopt(socket.IPPROTO_TCP, QUICKACK, 1)  # the kernel takes it back by itself
+            with contextlib.suppress(OSError):  # the peer may already be gone
+                self._socket.setsockopt(socket.IPPROTO_TCP, QUICKACK, 1)  # the kernel resets it by itself
 
     def _accept(self, data: bytes) -> None:
-        """Plain bytes, in any phase before closing."""
+        """Process decrypted bytes, in any phase before closing."""
         session = self._session
         if session is None:
             self._sniffed += data
@@ -373,7 +374,8 @@ class Connection:
             self.close()
 
     def _identify(self) -> Session | None:
-        """The session for the first bytes; `None` if they are too few, start TLS, or are not served."""
+        """The session for the first bytes; `None` if there are too few, if they start TLS, or if the protocol is not
+        served."""
         port = self._port
         plain = self._tls is None
         if not port.pinned:
@@ -405,14 +407,14 @@ class Connection:
             logger.exception(DEFECT, self.peer, extra=self._log_keys)
             self.abort()
             return None
-        # Less than a whole frame would stop reading in the middle of one, for ever.
+        # With a limit below a whole frame, reading could stop in the middle of one forever.
         self._limit = max(self._tracker.limits.connection_bytes, door.max_frame + READ_SLACK)
         self._door = name
         self._phase = OPEN
         return self._session
 
     def _identity(self, door: str) -> Identity:
-        """The identity before a login: the subject of its certificate, or whom the port takes its clients for."""
+        """The identity before a login: the subject of the client certificate, or the port's default identity."""
         port = self._port
         subject = None if self._tls is None else self._tls.subject
         if subject is None:
@@ -427,7 +429,7 @@ class Connection:
             plain = stream.receive(data)
         except ssl.SSLError as error:
             logger.info("%s: TLS failed: %s", self.peer, error.reason or error, extra=self._log_keys)
-            self._transport.write(stream.outgoing())  # the alert that says why
+            self._transport.write(stream.outgoing())  # the alert with the reason
             self._phase = CLOSED
             self._transport.close()
             return
@@ -479,7 +481,7 @@ class Connection:
         return {"peer": self.peer, "door": self._door}
 
     def _unread(self) -> int:
-        """Bytes that have arrived and that nobody has read."""
+        """Bytes in the kernel's receive buffer."""
         try:
             return int(struct.unpack("i", fcntl.ioctl(self._socket.fileno(), termios.FIONREAD, bytes(4)))[0])
         except OSError:

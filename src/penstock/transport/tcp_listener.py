@@ -1,7 +1,7 @@
-"""Listening sockets: an address with the doors that share it, binding it, and taking connections there.
+"""Listening sockets: an address with the doors that share it, binding it, and accepting connections there.
 
-Ports are bound before anything else is opened, so that a taken port stops the start before it touches the log, and
-take connections only once the broker is there.
+Ports are bound before anything else is opened, so that a port in use fails the start before it touches the log. They
+accept connections only once the broker is ready.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ BACKLOG = 1024
 
 
 class PortUnavailable(Exception):
-    """A port cannot be opened. The text names the door, the address and the flag that changes it."""
+    """A port cannot be opened. The text names the door, the address and the flag to change it."""
 
 
 @dataclass(frozen=True, slots=True)
 class BindAddress:
-    """One address to listen on, and the doors that share it; the first of them is the port's own protocol."""
+    """One address to listen on, and the doors that share it; the first one is the port's own protocol."""
 
     endpoint: Endpoint
     doors: tuple[str, ...]
@@ -44,7 +44,7 @@ class BindPlan:
 
 
 def is_loopback(endpoint: Endpoint) -> bool:
-    """True if nobody beyond this machine can reach it. A name is judged by what it resolves to."""
+    """True if only this machine can reach the endpoint. A host name must resolve to loopback addresses only."""
     try:
         return ipaddress.ip_address(endpoint.host).is_loopback
     except ValueError:
@@ -57,7 +57,7 @@ def is_loopback(endpoint: Endpoint) -> bool:
 
 
 def bind(bind_address: BindAddress, kind: socket.SocketKind = socket.SOCK_STREAM) -> list[socket.socket]:
-    """Sockets of an address, bound and not listening yet: one for each IP address that its host resolves to. Raises
+    """Bound sockets of an address, not listening yet: one for each IP address that its host resolves to. Raises
     PortUnavailable."""
     endpoint, doors = bind_address.endpoint, bind_address.doors
     sockets: list[socket.socket] = []
@@ -66,7 +66,7 @@ def bind(bind_address: BindAddress, kind: socket.SocketKind = socket.SOCK_STREAM
         for family, _, protocol, _, address in dict.fromkeys(found):
             sock = socket.socket(family, kind, protocol)
             sockets.append(sock)
-            if kind == socket.SOCK_STREAM:  # with UDP it would let two programs have the same port
+            if kind == socket.SOCK_STREAM:  # for UDP it would let two programs share the port
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
@@ -86,7 +86,7 @@ def bind(bind_address: BindAddress, kind: socket.SocketKind = socket.SOCK_STREAM
 
 
 def bound_endpoint(bind_address: BindAddress, sockets: Sequence[socket.socket]) -> Endpoint:
-    """The address of bound sockets: the port is the one that the system chose if port 0 was asked for."""
+    """The address of bound sockets, with the actual port if port 0 was requested."""
     return Endpoint(bind_address.endpoint.host, sockets[0].getsockname()[1])
 
 
@@ -103,9 +103,9 @@ def _close(sockets: Sequence[socket.socket]) -> None:
 
 
 class ReservedPort:
-    """A port that another process serves. The sockets are bound here and never listen: so a taken port is found before
-    anything else is opened, a port that the system chose stays the same when that process is started again, and no
-    other program gets it meanwhile."""
+    """A port that another process serves. The sockets are bound here and never listen. This way a port in use is found
+    before anything else is opened, a port chosen by the system stays the same when that process restarts, and no other
+    program gets it meanwhile."""
 
     def __init__(self, bind_address: BindAddress) -> None:
         """Raises PortUnavailable."""
@@ -114,7 +114,7 @@ class ReservedPort:
         self.endpoint = bound_endpoint(bind_address, self._sockets)
 
     def sockets_meanwhile(self) -> list[socket.socket]:
-        """Other sockets on the same port, to be closed before that process serves it."""
+        """Further sockets on the same port, for a forwarder; to be closed before that process serves it."""
         return bind(BindAddress(self.endpoint, self.bind_address.doors))
 
     def close(self) -> None:
@@ -132,11 +132,12 @@ class Listener:
         self.endpoint = bound_endpoint(bind_address, self._sockets)
 
     def sockets_meanwhile(self) -> list[socket.socket]:
-        """The sockets for somebody who takes their connections until `start`. Those that come between wait."""
+        """Duplicates of the sockets, for a forwarder that accepts their connections until `start`. Connections in
+        between wait in the backlog."""
         return [sock.dup() for sock in self._sockets]
 
     async def start(self, port: Port) -> None:
-        """Take connections from now on. Raises PortUnavailable."""
+        """Start accepting connections. Raises PortUnavailable."""
         loop = asyncio.get_running_loop()
         try:
             for sock in self._sockets:
@@ -150,13 +151,13 @@ class Listener:
             ) from None
 
     async def adopt(self, port: Port, sock: socket.socket) -> None:
-        """A connection that was taken before `start`."""
+        """Serve a connection that was accepted before `start`."""
         loop = asyncio.get_running_loop()
         with contextlib.suppress(OSError):  # the peer may be gone
             await loop.connect_accepted_socket(lambda: _connection(port, loop), sock)
 
     def close(self) -> None:
-        """Take no more connections; open ones stay."""
+        """Accept no more connections; open ones stay."""
         for server in self._servers:
             server.close()
         _close(self._sockets)

@@ -1,7 +1,7 @@
-"""TLS: the server's context from PEM files, and one TLS stream as a machine without a socket.
+"""TLS: the server's context from PEM files, and one TLS stream as a state machine without a socket.
 
-A connection finds out that its peer speaks TLS only after it has read the first bytes. So TLS is not the transport's
-business here: `TlsStream` takes the bytes that were read and gives the bytes to write, on any event loop.
+A connection detects TLS only after it has read the first bytes. So TLS is not left to the transport: `TlsStream`
+converts bytes that were read and bytes to write, on any event loop.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class TlsUnusable(Exception):
 
 
 def server_context(cert: str, key: str, client_ca: str = "", *, min_version: str = "1.3") -> ssl.SSLContext:
-    """Raises TlsUnusable. `min_version` is one of `MIN_VERSIONS`."""
+    """A server's TLS context. `min_version` is one of `MIN_VERSIONS`. Raises TlsUnusable."""
     named = {"tls.cert": cert, "tls.key": key} | ({"tls.client_ca": client_ca} if client_ca else {})
     for setting, path in named.items():
         try:
@@ -35,7 +35,7 @@ def server_context(cert: str, key: str, client_ca: str = "", *, min_version: str
     context.minimum_version = MIN_VERSIONS[min_version]
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     try:
-        # An encrypted key must not stop the start to ask somebody at a terminal.
+        # OpenSSL must not ask for a pass phrase at the terminal.
         context.load_cert_chain(cert, key, password=_refuse_password)
     except _EncryptedKey:
         raise TlsUnusable(f"`tls.key`: {key} is encrypted; Penstock needs a key without a pass phrase") from None
@@ -61,8 +61,8 @@ def _refuse_password() -> str:
 
 
 def common_name(certificate: Mapping[str, Any] | None) -> str | None:
-    """The one common name in the subject of a certificate, as `ssl` gives one that it has checked; None if there is
-    none, or several, or one that could not stand in a log line."""
+    """The only common name in the subject of a verified certificate, in the form that `ssl` returns; None if there is
+    none or more than one, or if it is too long or not printable."""
     subject = (certificate or {}).get("subject", ())
     names = [value for part in subject for name, value in part if name == "commonName"]
     if len(names) != 1 or not 1 <= len(names[0]) <= MAX_COMMON_NAME or not names[0].isprintable():
@@ -71,7 +71,8 @@ def common_name(certificate: Mapping[str, Any] | None) -> str | None:
 
 
 class TlsStream:
-    """The server's side of one TLS connection. Bytes in, bytes out; `outgoing` after every call that may make some."""
+    """The server side of one TLS connection. Bytes in, bytes out; read `outgoing` after every call that may produce
+    some."""
 
     __slots__ = ("_input", "_object", "_output", "ended", "established", "subject")
 
@@ -80,11 +81,11 @@ class TlsStream:
         self._output = ssl.MemoryBIO()
         self._object = context.wrap_bio(self._input, self._output, server_side=True)
         self.established = False
-        self.ended = False  # the peer has said that it sends no more
-        self.subject: str | None = None  # the common name of the peer's certificate, if it showed one that was checked
+        self.ended = False  # the peer sent close_notify
+        self.subject: str | None = None  # the common name in the peer's certificate, if it sent a valid one
 
     def receive(self, data: bytes) -> bytes:
-        """Bytes from the network; returns what they decrypt to. Raises ssl.SSLError, with an alert in `outgoing`."""
+        """Decrypt bytes from the network. Raises ssl.SSLError, with an alert in `outgoing`."""
         self._input.write(data)
         if not self.established:
             try:
@@ -112,9 +113,9 @@ class TlsStream:
             view = view[self._object.write(view) :]
 
     def close(self) -> None:
-        """Say in `outgoing` that nothing more will be sent."""
+        """Put close_notify into `outgoing`."""
         if self.established:
-            with contextlib.suppress(ssl.SSLError):  # it also waits for the peer's answer, which we do not need
+            with contextlib.suppress(ssl.SSLError):  # it would also wait for the peer's close_notify
                 self._object.unwrap()
 
     def outgoing(self) -> bytes:

@@ -1,1 +1,1 @@
-"""QUIC over UDP, for server and clients. Imports nothing of ours. Start at `connection.py`."""
+"""QUIC over UDP, for the server and clients. Imports no other package of ours. Start at `connection.py`."""

@@ -1,6 +1,6 @@
-"""The certificate that a QUIC server shows: one that was given, or one of its own, made once and kept.
+"""The certificate of a QUIC server: a configured one, or a self-signed one, generated once and kept.
 
-A certificate of its own vouches for nobody; clients know it by its fingerprint, or have its file.
+No authority vouches for a self-signed certificate; clients trust its fingerprint, or its file.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ MAX_FILE: Final = 1 << 20
 
 
 class CertificateUnusable(Exception):
-    """The text names the file and the reason, and what to do."""
+    """The text names the file, the reason and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """As PEM: the chain, the server's own first, and its key."""
+    """A certificate chain in PEM, with the server's certificate first, and its key."""
 
     chain: bytes
     key: bytes
-    path: str  # of the chain
+    path: str  # of the chain's file
     names: tuple[str, ...]
     until: datetime.datetime
-    fingerprint: str  # SHA-256 of the server's own certificate, in hex
+    fingerprint: str  # SHA-256 of the server's certificate, in hex
 
 
 def load(chain_path: str, key_path: str, now: datetime.datetime) -> Certificate:
-    """Raises CertificateUnusable."""
+    """The certificate and key in these files, checked. Raises CertificateUnusable."""
     chain, key = read(chain_path), read(key_path)
     shown = show(chain, chain_path)
     try:
@@ -69,7 +69,7 @@ def load(chain_path: str, key_path: str, now: datetime.datetime) -> Certificate:
 
 
 def show(chain: bytes, path: str) -> Certificate:
-    """The facts of a certificate that need no key. Raises CertificateUnusable."""
+    """The properties of a certificate that need no key. Raises CertificateUnusable."""
     try:
         certificate = x509.load_pem_x509_certificate(chain)
         names = _names(certificate)
@@ -81,7 +81,8 @@ def show(chain: bytes, path: str) -> Certificate:
 
 
 def is_authority(chain: bytes) -> bool:
-    """True if the file's first certificate may sign others; else it can only be meant itself."""
+    """True if the first certificate may sign others; otherwise it must be the server's itself. Raises
+    CertificateUnusable."""
     try:
         certificate = x509.load_pem_x509_certificate(chain)
         return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
@@ -92,7 +93,7 @@ def is_authority(chain: bytes) -> bool:
 
 
 def kept(directory: str, now: datetime.datetime) -> Certificate:
-    """The certificate of this directory, made if there is none. Raises CertificateUnusable or OSError."""
+    """The certificate in this directory, generated if there is none. Raises CertificateUnusable or OSError."""
     chain_path, key_path = paths(directory)
     there = [os.path.exists(path) for path in (chain_path, key_path)]
     if there[0] and not there[1]:
@@ -100,7 +101,7 @@ def kept(directory: str, now: datetime.datetime) -> Certificate:
     if not there[0]:
         os.makedirs(directory, mode=0o700, exist_ok=True)
         chain, key = make(now, socket.gethostname())
-        _write(key_path, key, 0o600)  # first: a certificate without its key is what stops a start
+        _write(key_path, key, 0o600)  # the key first: a certificate without a key would prevent the next start
         _write(chain_path, chain, 0o644)
     return load(chain_path, key_path, now)
 
@@ -110,7 +111,7 @@ def paths(directory: str) -> tuple[str, str]:
 
 
 def make(now: datetime.datetime, host: str) -> tuple[bytes, bytes]:
-    """A certificate for this machine, and its key, as PEM."""
+    """A new self-signed certificate for this machine and its key, as PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Penstock")])
     names: list[x509.GeneralName] = [x509.DNSName("localhost")]
@@ -123,7 +124,7 @@ def make(now: datetime.datetime, host: str) -> tuple[bytes, bytes]:
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))  # clocks differ
+        .not_valid_before(now - datetime.timedelta(hours=1))  # tolerates clock skew
         .not_valid_after(now + datetime.timedelta(days=365 * YEARS))
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -146,7 +147,7 @@ def _names(certificate: x509.Certificate) -> tuple[str, ...]:
 
 
 def read(path: str) -> bytes:
-    """Raises CertificateUnusable."""
+    """The content of a file. Raises CertificateUnusable."""
     try:
         with open(path, "rb") as file:
             return file.read(MAX_FILE)
@@ -155,7 +156,7 @@ def read(path: str) -> bytes:
 
 
 def _write(path: str, data: bytes, mode: int) -> None:
-    """All or nothing, whenever this process is killed."""
+    """Write atomically, with fsync."""
     handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path))
     try:
         with os.fdopen(handle, "wb") as file:

@@ -1,4 +1,4 @@
-"""The client's side: one connection on a socket of its sock."""
+"""The client side: one connection on its own socket."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from penstock.transport.quic.errors import CertificateRefused, ConnectFailed
 from penstock.transport.quic.settings import QuicSettings, datagram_bytes
 from penstock.transport.quic.state_machine import Address, Ending, Header, client_machine
 
-TLS_FAILED: Final = range(0x100, 0x200)  # QUIC's codes of a failed handshake: 0x100 and TLS's sock
+TLS_FAILED: Final = range(0x100, 0x200)  # QUIC's codes for a failed handshake: 0x100 plus TLS's own code
 
 
 class _SingleConnectionEndpoint(QuicEndpoint):
-    """An endpoint that ends with its only connection."""
+    """An endpoint that closes together with its only connection."""
 
     def ended(self, connection: QuicConnection) -> None:
         super().ended(connection)
@@ -27,7 +27,7 @@ class _SingleConnectionEndpoint(QuicEndpoint):
 
 
 async def connect(host: str, port: int, settings: QuicSettings, handler: ConnectionHandler) -> QuicConnection:
-    """A connection whose handshake is done; its handler knows. Raises ConnectFailed."""
+    """An established connection; `handler.connected` was called. Raises ConnectFailed."""
     loop = asyncio.get_running_loop()
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     settings = _trust(settings)
@@ -73,10 +73,10 @@ async def _handshake(
             outcome.set_result(ending)
 
     def met(_datagram: bytes, header: Header | None, _address: Address) -> QuicConnection | None:
-        """A server that does not know the connection any more says so under no id of it."""
+        """A stateless reset of a server that lost the connection carries none of its ids."""
         return connection if header is None else None
 
-    # How long it may take is looked at here, where it is known what to say then.
+    # The timeout is enforced here, where the error message is known, so the endpoint's is longer.
     patient = dataclasses.replace(settings, handshake_seconds=2 * settings.handshake_seconds)
     endpoint = _SingleConnectionEndpoint(sock, patient, loop, met)
     now = time.monotonic()
@@ -113,7 +113,8 @@ def _why(ending: Ending, connection: QuicConnection) -> str:
 
 
 def _trust(settings: QuicSettings) -> QuicSettings:
-    """A file that holds the server's sock certificate, and no authority, stands for its fingerprint."""
+    """If `ca_file` contains the server's own certificate instead of an authority, trust its fingerprint. Raises
+    ConnectFailed."""
     if settings.fingerprint:
         plain = settings.fingerprint.lower().removeprefix("sha256:").replace(":", "")
         return dataclasses.replace(settings, fingerprint=plain)

@@ -1,7 +1,7 @@
-"""One QUIC connection, of either side, and its streams. Sockets and timers are `endpoint`'s.
+"""One QUIC connection, of either side, and its streams. `endpoint` has the sockets and timers.
 
-A connection hands on what arrives, stream by stream, all of one turn in one piece. While it is paused it takes nothing,
-and the peer may send only until its windows are used up. In the other direction nothing blocks: a sender looks at
+A connection delivers what arrived, per stream, with all data of one turn in one piece. While paused it delivers
+nothing, and the peer can only send until its flow-control windows are used up. Sending never blocks: a sender checks
 `congested`, and `drained` is called when there is room again.
 """
 
@@ -17,27 +17,27 @@ from penstock.transport.quic.state_machine import Address, Burst, Ending, QuicSt
 
 logger = logging.getLogger(__name__)
 
-BURST_BYTES: Final = 256 << 10  # at once; a pause acts after so many at the latest
-STREAM_HIGH: Final = 256 << 10  # unsent bytes of a stream above which it is congested,
-STREAM_LOW: Final = 16 << 10  # or of each of very many
-CONNECTION_HIGH: Final = 4 << 20  # the same of all streams together, with those sent that the peer has not acknowledged
-INTERNAL_ERROR: Final = 0x21  # to the peer, when something here went wrong
+BURST_BYTES: Final = 256 << 10  # delivered at once; a pause takes effect after at most this much
+STREAM_HIGH: Final = 256 << 10  # a stream with more unsent bytes is congested,
+STREAM_LOW: Final = 16 << 10  # or with this many, if there are very many streams
+CONNECTION_HIGH: Final = 4 << 20  # limit for all streams together, including bytes sent but not acknowledged
+INTERNAL_ERROR: Final = 0x21  # code sent to the peer after an internal error
 
 
 class StreamReceiver(Protocol):
-    """The receiver of one stream."""
+    """The receiver of one stream's events."""
 
     def received(self, data: bytes, end: bool) -> None:
-        """All that came for the stream in one turn. `end`: and nothing more will."""
+        """All data that arrived for the stream in one turn. `end`: nothing more follows."""
 
     def reset(self, code: int) -> None:
-        """The peer has given up sending."""
+        """The peer aborted sending."""
 
     def refused(self, code: int) -> None:
-        """The peer wants nothing more; what is sent from now on is thrown away."""
+        """The peer wants no more data (STOP_SENDING); everything sent from now on is discarded."""
 
     def drained(self) -> None:
-        """The stream was found congested, and is not any more."""
+        """The stream was congested, and no longer is."""
 
 
 class ConnectionHandler(Protocol):
@@ -49,27 +49,27 @@ class ConnectionHandler(Protocol):
         """The peer has opened a stream."""
 
     def closed(self, code: int, reason: str) -> None:
-        """The connection is over, whoever closed it, and no receiver is called again. Called once, and not from inside
+        """The connection is closed, by either side, and no receiver is called again. Called once, and never from within
         `QuicConnection.close`."""
 
 
 class Driver(Protocol):
-    """The endpoint, as its connections see it."""
+    """The endpoint, as seen by its connections."""
 
     def touch(self, connection: QuicConnection) -> None:
-        """There may be something to send."""
+        """The connection may have something to send."""
 
     def continue_later(self, connection: QuicConnection) -> None:
-        """There is something to take, in another turn."""
+        """The connection has more to deliver, in a later turn."""
 
     def route(self, connection: QuicConnection, issued: list[bytes], retired: list[bytes]) -> None:
-        """The peer may use other ids for this connection."""
+        """The ids by which the peer may address this connection have changed."""
 
     def ended(self, connection: QuicConnection) -> None: ...
 
 
 class Stream:
-    """One stream of a connection. What is sent after its end, or the connection's, is thrown away."""
+    """One stream of a connection. Data sent after the end of the stream or the connection is discarded."""
 
     __slots__ = ("_bound", "_connection", "_input_over", "_output_over", "_receiver", "bidirectional", "id", "local")
 
@@ -78,8 +78,8 @@ class Stream:
         self.local = local
         self.bidirectional = not number & 2
         self._connection = connection
-        self._receiver: StreamReceiver | None = None  # None: input is thrown away
-        self._bound = 0  # no more than this is unsent
+        self._receiver: StreamReceiver | None = None  # None: input is discarded
+        self._bound = 0  # upper bound of the unsent bytes
         self._input_over = local and not self.bidirectional
         self._output_over = not local and not self.bidirectional
 
@@ -87,19 +87,19 @@ class Stream:
         self._send(data, end=False)
 
     def finish(self) -> None:
-        """Nothing follows what was sent."""
+        """End the stream: no data follows."""
         if not self._output_over:
             self._send(b"", end=True)
             self._end_output()
 
     def reset(self, code: int) -> None:
-        """Send nothing more, not even what is queued."""
+        """Abort sending, including data that is queued."""
         if not self._output_over and not self._connection.closed:
             self._connection.reset_stream(self.id, code)
             self._end_output()
 
     def refuse(self, code: int) -> None:
-        """Want nothing more of the peer: what it sends is thrown away from now on."""
+        """Tell the peer to stop sending (STOP_SENDING); data that still arrives is discarded."""
         if not self._input_over and not self._connection.closed:
             self._receiver = _InputDiscarded(self._receiver) if self._receiver is not None else None
             self._connection.refuse_stream(self.id, code)
@@ -121,7 +121,7 @@ class Stream:
         connection.waiting[self] = None
         return True
 
-    # -- what the connection calls
+    # -- called by the connection
 
     def attach(self, receiver: StreamReceiver) -> None:
         self._receiver = receiver
@@ -139,20 +139,20 @@ class Stream:
                 self._receiver.reset(code)
 
     def receive_refusal(self, code: int) -> None:
-        """The machine has answered it with a reset already."""
+        """The peer stopped the stream; the state machine has already answered with a reset."""
         if not self._output_over:
             self._end_output()
             if self._receiver is not None:
                 self._receiver.refused(code)
 
     def notify_drained(self) -> None:
-        """Tell its receiver if it is not congested any more."""
+        """Notify the receiver if the stream is no longer congested."""
         if self.unsent <= self._connection.stream_high // 2:
-            self._connection.waiting.pop(self, None)  # before the call, in which it may be congested again
+            self._connection.waiting.pop(self, None)  # before the call, which may congest it again
             if self._receiver is not None and not self._output_over:
                 self._receiver.drained()
 
-    # -- inside
+    # -- internal
 
     def _send(self, data: bytes, *, end: bool) -> None:
         if self._output_over or self._connection.closed:
@@ -173,7 +173,7 @@ class Stream:
 
 
 class _InputDiscarded:
-    """In place of a receiver that wants no more input, but still sends."""
+    """Replaces a receiver that accepts no more input but still sends."""
 
     __slots__ = ("_receiver",)
 
@@ -192,7 +192,7 @@ class _InputDiscarded:
 
 
 class QuicConnection:
-    """`handler_factory` makes the handler when the handshake is done; if it fails, `failed` is called."""
+    """`handler_factory` makes the handler once the handshake is complete; `failed` is called if it fails."""
 
     def __init__(
         self,
@@ -206,29 +206,29 @@ class QuicConnection:
         self.machine = machine
         self.address = address
         self.peer = f"[{address[0]}]:{address[1]}" if ":" in address[0] else f"{address[0]}:{address[1]}"
-        self.closed = False  # nothing is sent or handed on any more
-        self.bound = 0  # no more than this is unsent
-        self.waiting: dict[Stream, None] = {}  # streams that were found congested, in this order
+        self.closed = False  # nothing is sent or delivered any more
+        self.bound = 0  # upper bound of `unsent`
+        self.waiting: dict[Stream, None] = {}  # congested streams, in order
         self.started = self.last_received = self.last_ping = now
-        self.routes: set[bytes] = set()  # the endpoint's
-        self.inbox: list[bytes] = []  # the same
-        self.timer_at = 0.0  # the same
+        self.routes: set[bytes] = set()  # used by the endpoint
+        self.inbox: list[bytes] = []  # used by the endpoint
+        self.timer_at = 0.0  # used by the endpoint
         self._driver = driver
         self._handler_factory = handler_factory
         self._failed = failed
         self._handler: ConnectionHandler | None = None
         self._streams: dict[int, Stream] = {}
-        self._ours = 0 if machine.configuration.is_client else 1  # the lowest bit of our streams' numbers
+        self._ours = 0 if machine.configuration.is_client else 1  # lowest bit of the ids of streams that we open
         self._paused = False
-        self._undelivered: Burst | None = None  # taken, and not handed on because of the pause
-        self._ending: Ending | None = None  # ours, or one that the handler does not know yet
-        self._closing_with: Ending | None = None  # to close with when all was delivered
-        self._finished = False  # its handler knows
+        self._undelivered: Burst | None = None  # taken from the machine but not delivered, because of a pause
+        self._ending: Ending | None = None  # not reported to the handler yet
+        self._closing_with: Ending | None = None  # close with this once everything is acknowledged
+        self._finished = False  # the handler was told
 
-    # -- what its handler calls
+    # -- called by its handler
 
     def open(self, receiver: StreamReceiver, *, bidirectional: bool) -> Stream:
-        """Raises StreamsUsedUp or ConnectionClosed."""
+        """Open a stream. Raises StreamsUsedUp or ConnectionClosed."""
         if self.closed:
             raise ConnectionClosed("the connection is closed")
         try:
@@ -243,18 +243,18 @@ class QuicConnection:
         return stream
 
     def close(self, code: int = 0, reason: str = "") -> None:
-        """Now; what was not sent yet is lost."""
+        """Close now; unsent data is lost."""
         if not self.closed:
             self.closed = True
             self._ending = Ending(code, reason)
             try:
                 self.machine.close(code, None, reason)
-            except Exception as error:  # noqa: BLE001 - its machine is broken; the handler learns of the end all the same
+            except Exception as error:  # noqa: BLE001 - the machine is broken; the handler is told anyway
                 logger.debug("%s: %s: %s", self.peer, type(error).__name__, error)
             self._driver.touch(self)
 
     def close_when_delivered(self, code: int = 0, reason: str = "") -> None:
-        """Close when the peer has got all that was sent."""
+        """Close once the peer has acknowledged everything that was sent."""
         self._closing_with = Ending(code, reason)
         self._driver.touch(self)
 
@@ -273,14 +273,14 @@ class QuicConnection:
 
     @property
     def stream_high(self) -> int:
-        """Unsent bytes of each stream above which it is congested. A stream keeps the memory that it once needed, so
-        with many of them each is to need less."""
+        """Unsent bytes above which a stream is congested. A stream keeps the memory that it once needed, so with many
+        streams each gets less."""
         return max(STREAM_LOW, min(STREAM_HIGH, CONNECTION_HIGH // 2 // max(len(self._streams), 1)))
 
     @property
     def unsent(self) -> int:
-        """Bytes that are kept for the peer: not sent yet, or not acknowledged. How much of the latter there may be is
-        up to the peer otherwise: it need only have been quick once."""
+        """Bytes kept for the peer: unsent or unacknowledged. Without counting the latter, a peer that was fast once
+        could make us keep any amount."""
         if self.bound:
             self.bound = 0 if self.closed else self.machine.unsent + self.machine.unacknowledged
         return self.bound
@@ -290,10 +290,10 @@ class QuicConnection:
         """The number of open streams."""
         return len(self._streams)
 
-    # -- what its streams call
+    # -- called by its streams
 
     def send_stream(self, number: int, data: bytes, end: bool) -> bool:
-        """False if nothing can be sent there any more: the peer has refused it, as the receiver is about to hear."""
+        """False if the stream accepts no more data: the peer has stopped it, and the receiver is about to be told."""
         try:
             self.machine.send(number, data, end)
         except StreamRefused:
@@ -309,32 +309,32 @@ class QuicConnection:
         try:
             self.machine.reset(number, code)
         except StreamRefused:
-            return  # all of it is there already
+            return  # everything is already delivered
         self._driver.touch(self)
 
     def refuse_stream(self, number: int, code: int) -> None:
         try:
             self.machine.refuse(number, code)
         except StreamRefused:
-            return  # it has sent everything
+            return  # the peer has already sent everything
         self._driver.touch(self)
 
     def discard(self, stream: Stream) -> None:
         self._streams.pop(stream.id, None)
         self.waiting.pop(stream, None)
 
-    # -- what the endpoint calls
+    # -- called by the endpoint
 
     @property
     def established(self) -> bool:
         return self._handler is not None
 
     def work(self, until: float) -> None:
-        """Hand on what has arrived, up to this time."""
+        """Deliver what has arrived, until this time."""
         machine = self.machine
         if self._handler is None:
             if not machine.established:
-                burst = machine.take_events(BURST_BYTES)  # connection ids; there is no data yet
+                burst = machine.take_events(BURST_BYTES)  # connection ids only; there is no data yet
                 self._driver.route(self, burst.issued, burst.retired)
                 self._look_for_end()
                 return
@@ -358,8 +358,8 @@ class QuicConnection:
         self._look_for_end()
 
     def _deliver(self, burst: Burst, handler: ConnectionHandler, until: float) -> bool:
-        """False if it was paused, or the time was over, before the end: the rest is still in the burst. What comes at
-        once for a thousand streams may be a thousand small requests with large replies."""
+        """Deliver a burst. False if a pause or the time limit stopped it: the rest is still in the burst. The time
+        limit matters because data for a thousand streams may be a thousand small requests with large replies."""
         if burst.issued or burst.retired:
             self._driver.route(self, burst.issued, burst.retired)
         data = burst.data
@@ -381,7 +381,7 @@ class QuicConnection:
                     if self.closed:
                         return True
                 elif deliver is Stream.receive_reset and not number & 2 and number & 1 != self._ours:
-                    self.reset_stream(number, 0)  # given up before anything came of it; our side is open all the same
+                    self.reset_stream(number, 0)  # reset before any data arrived; our side is still open
         return True
 
     def _accept(self, number: int, handler: ConnectionHandler) -> Stream:
@@ -396,14 +396,14 @@ class QuicConnection:
             return
         if machine.ending is None and machine.over:
             while machine.take_events(BURST_BYTES).more:
-                pass  # nobody wants it any more; behind it is how the connection ended
+                pass  # no longer wanted; the reason for the end follows behind it
         if machine.ending is not None or machine.over:
             self.closed = True
             self._ending = machine.ending or Ending(0, "the connection is closed")
-            self._driver.touch(self)  # the peer may have to know
+            self._driver.touch(self)  # the peer may have to be told
 
     def flushed(self) -> None:
-        """Called after everything that could be sent was sent."""
+        """Called after everything that can be sent has been sent."""
         if self._ending is not None:
             ending, self._ending = self._ending, None
             self._finish(ending)
@@ -413,17 +413,17 @@ class QuicConnection:
         if self.waiting and self.unsent <= CONNECTION_HIGH // 2:
             for stream in list(self.waiting):
                 if self.bound > CONNECTION_HIGH:
-                    break  # the first ones have filled it again; the others are the first next time
+                    break  # the first streams have filled it again; the others are first next time
                 stream.notify_drained()
         if self._closing_with is not None and self.machine.quiet:
             self.close(*self._closing_with)
 
     def fail(self, reason: str) -> None:
-        """Something that is not the peer's business went wrong."""
+        """Close the connection because of an error on our side."""
         self.close(INTERNAL_ERROR, reason)
 
     def give_up(self) -> None:
-        """Its machine is of no use any more: only the handler learns of the end, not the peer."""
+        """Abandon a broken state machine: only the handler is told, not the peer."""
         self.closed = True
         self._ending = None
         self._finish(Ending(INTERNAL_ERROR, "internal error"))

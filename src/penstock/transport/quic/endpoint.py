@@ -1,7 +1,7 @@
 """A UDP socket and the QUIC connections on it: routing of datagrams, turns, timers and sending.
 
-What the connections of one turn have to send goes out at its end, each connection's in one piece. No exception of one
-connection reaches another, or the event loop.
+All output of a turn is sent at its end, one connection after the other. An exception in one connection never reaches
+another connection or the event loop.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from penstock.transport.quic.udp import UdpSocket
 
 logger = logging.getLogger(__name__)
 
-TURN_SECONDS: Final = 0.004  # of work on what has arrived, after which everybody else has a turn
-FEED_DATAGRAMS: Final = 16  # handed to a state machine at once,
-FEED_BYTES: Final = 32 << 10  # or so many bytes
-FLIGHT_BYTES: Final = 512 << 10  # that one connection sends before the next has its turn
+TURN_SECONDS: Final = 0.004  # of work on received datagrams, before others get a turn
+FEED_DATAGRAMS: Final = 16  # passed to a state machine at once,
+FEED_BYTES: Final = 32 << 10  # or this many bytes
+FLIGHT_BYTES: Final = 512 << 10  # that one connection may send before the next gets its turn
 SWEEP_SECONDS: Final = 1.0
 DEFECT: Final = "%s: closed because of an error in the broker; no other connection is touched"
-LONG: Final = 0x80  # bit of the first byte: a long header, which says what it is
+LONG: Final = 0x80  # bit of the first byte: a long header, with version and type
 
 
 class TrafficObserver(Protocol):
-    """Observer of datagrams that come and go."""
+    """Observer of received and sent datagrams."""
 
     def received(self) -> None: ...
 
@@ -41,22 +41,22 @@ class TrafficObserver(Protocol):
 
 
 class TurnScheduler(Protocol):
-    """The turns of everybody on the same event loop, whatever their transport; times in ns."""
+    """The turns that all transports on the event loop share; times are in ns."""
 
     @property
     def exhausted(self) -> bool:
-        """This turn is used up."""
+        """Whether this turn is used up."""
 
     def charge(self, nanoseconds: int, worker: Any) -> None:
-        """So long was worked."""
+        """Record the time spent on work in this turn."""
 
     def later(self, callback: Callable[[], None]) -> None:
-        """Call back in one of the next turns."""
+        """Call `callback` in one of the next turns."""
 
 
 class QuicEndpoint:
-    """One socket. A server's has an `on_unknown`, called with datagrams of no connection, and `turns`, if it shares
-    its loop with others."""
+    """One socket. `on_unknown` is called with datagrams that belong to no connection; `turns` is for loops shared with
+    other transports."""
 
     def __init__(
         self, sock: socket.socket, settings: QuicSettings, loop: asyncio.AbstractEventLoop,
@@ -64,7 +64,7 @@ class QuicEndpoint:
         observer: TrafficObserver | None = None, turns: TurnScheduler | None = None,
     ) -> None:  # fmt: skip
         self.settings = settings
-        self.connections: dict[QuicConnection, None] = {}  # in the order in which they came
+        self.connections: dict[QuicConnection, None] = {}  # in order of arrival
         self.half_open = 0
         self._loop = loop
         self._on_unknown = on_unknown
@@ -72,13 +72,13 @@ class QuicEndpoint:
         self._udp = UdpSocket(sock)
         self._routes: dict[bytes, QuicConnection] = {}
         self._dirty: dict[QuicConnection, None] = {}
-        self._unfinished: dict[QuicConnection, None] = {}  # in the order in which they have their turn
-        self._arrived: deque[tuple[bytes, Address]] = deque()  # datagrams that are not looked at yet,
-        self._fed: dict[QuicConnection, Address] = {}  # and connections with some in their inbox
+        self._unfinished: dict[QuicConnection, None] = {}  # in the order of their turns
+        self._arrived: deque[tuple[bytes, Address]] = deque()  # datagrams that are not routed yet,
+        self._fed: dict[QuicConnection, Address] = {}  # and connections with datagrams in their inbox
         self._flush_planned = self._continue_planned = False
         self._reading = True
         self._turns = turns
-        self._at_work: QuicConnection | None = None  # the last
+        self._at_work: QuicConnection | None = None  # the latest one
         self._timers = Timers(loop, self._on_timer)
         times = [SWEEP_SECONDS, settings.handshake_seconds / 4, settings.idle_seconds / 4]
         self._interval = min([*times, settings.keep_alive_seconds / 4] if settings.keep_alive_seconds else times)
@@ -86,7 +86,7 @@ class QuicEndpoint:
         self._closed = False
         loop.add_reader(self._udp.fileno(), self._readable)
 
-    # -- what its user calls
+    # -- called by its user
 
     def add(self, connection: QuicConnection, *ids: bytes) -> None:
         self.connections[connection] = None
@@ -94,13 +94,13 @@ class QuicEndpoint:
         self.route(connection, list(ids), [])
 
     def send(self, datagram: bytes, address: Address) -> None:
-        """One that belongs to no connection."""
+        """Send a datagram that belongs to no connection."""
         if not self._udp.blocked:
             self._udp.send([datagram], address)
             self._watch_writing()
 
     def flush(self) -> None:
-        """Send now what there is to send."""
+        """Send everything that is pending now."""
         now = time.monotonic()
         while self._dirty and not self._udp.blocked:
             connection = next(iter(self._dirty))
@@ -108,14 +108,14 @@ class QuicEndpoint:
             self._transmit(connection, now)
 
     def close(self) -> None:
-        """Links that are open are closed, as far as one datagram can do that."""
+        """Close all connections, with one best-effort datagram for each, and the socket."""
         if self._closed:
             return
         self._closed = True
         for connection in list(self.connections):
             connection.close()
         self.flush()
-        for connection in list(self._dirty):  # the system took nothing more: their handlers learn of it all the same
+        for connection in list(self._dirty):  # the socket's buffer is full: their handlers are told anyway
             connection.flushed()
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -127,7 +127,7 @@ class QuicEndpoint:
         self.connections.clear()
         self._routes.clear()
 
-    # -- what connections call
+    # -- called by connections
 
     def touch(self, connection: QuicConnection) -> None:
         self._dirty[connection] = None
@@ -149,17 +149,18 @@ class QuicEndpoint:
                 del self._routes[connection_id]
 
     def ended(self, connection: QuicConnection) -> None:
-        """If it was closed here, it stays for a while, to say so again to a peer that has not heard it."""
+        """Remove a connection that is over. One that was closed locally stays for a while, to repeat the close to its
+        peer."""
         if not connection.established:
             self.half_open -= 1
         if connection in self.connections and (connection.machine.over or connection.machine.get_timer() is None):
             self._forget(connection)
 
-    # -- what the event loop calls
+    # -- called by the event loop
 
     def _readable(self) -> None:
         if self._turns is not None and self._turns.exhausted:
-            self._pause_reading()  # first: a continuation that comes at once reads again
+            self._pause_reading()  # first, because an immediate continuation resumes reading
             self._plan_continuation()
             return
         datagrams, error = self._udp.receive()
@@ -182,14 +183,14 @@ class QuicEndpoint:
         return {"door": "quic", "peer": "?" if self._at_work is None else self._at_work.peer}
 
     def _receive(self, until: float) -> None:
-        """Hand on what has arrived, up to this time; no more is read from the socket before all of it was."""
+        """Deliver received datagrams until this time; nothing more is read from the socket before all are delivered."""
         arrived, fed = self._arrived, self._fed
         now = time.monotonic()
         while arrived:
             datagram, address = arrived.popleft()
             connection = self._connection_of(datagram, address)
             if connection is not None:
-                if fed.setdefault(connection, address) != address:  # it has moved, in the middle of what came
+                if fed.setdefault(connection, address) != address:  # the peer's address changed within these datagrams
                     while connection.inbox:
                         self._feed(connection, fed[connection], now, until)
                     fed[connection] = address
@@ -234,14 +235,15 @@ class QuicEndpoint:
         return connection
 
     def _refused(self, error: OSError) -> None:
-        """Only a client learns of it, whose socket has one peer. A connection that is open may survive it."""
+        """A port unreachable error. Only a client's socket gets it, since it has a single peer. An established
+        connection may survive it."""
         if isinstance(error, ConnectionRefusedError):
             for connection in self.connections:
                 if not connection.established:
                     connection.close(0, "nobody listens there, at this UDP port")
 
     def _feed(self, connection: QuicConnection, address: Address, now: float, until: float) -> None:
-        """Some of the datagrams in its inbox: small ones may hold very many frames."""
+        """Pass some datagrams of its inbox to the state machine: not all, as even small ones may hold many frames."""
         inbox, size, count = connection.inbox, 0, 0
         for datagram in inbox[:FEED_DATAGRAMS]:
             size += len(datagram)
@@ -255,7 +257,7 @@ class QuicEndpoint:
         self._at_work = connection
         try:
             connection.machine.receive_many_datagrams(datagrams, address, now)
-        except Exception as error:  # noqa: BLE001 - whatever a peer can send that the machine does not foresee
+        except Exception as error:  # noqa: BLE001 - input that the machine does not expect
             logger.debug("%s: %s: %s", connection.peer, type(error).__name__, error)
             connection.fail("what was received could not be handled")
         if not connection.inbox:
@@ -290,7 +292,7 @@ class QuicEndpoint:
     def _go_on(self, until: float) -> None:
         for connection in list(self._unfinished):
             if time.monotonic() >= until:
-                self.continue_later(connection)  # and those behind it, which are in there as well
+                self.continue_later(connection)  # and all behind it, which are still in the dict
                 break
             del self._unfinished[connection]
             self._work(connection, until)
@@ -301,7 +303,7 @@ class QuicEndpoint:
         if self._closed:
             return
         if self._udp.blocked:
-            return  # `_writable` plans it again
+            return  # `_writable` schedules it again
         dirty, self._dirty = self._dirty, {}
         now = time.monotonic()
         for connection in dirty:
@@ -326,7 +328,7 @@ class QuicEndpoint:
                 "%s: closed because of an error in the broker; no other connection is touched", connection.peer
             )
             self._forget(connection)
-            with contextlib.suppress(Exception):  # the same again, most likely
+            with contextlib.suppress(Exception):  # probably fails in the same way
                 connection.give_up()
             return
         if at is not None and connection in self.connections:
@@ -396,7 +398,7 @@ class QuicEndpoint:
             connection.machine.ping()
             self.touch(connection)
 
-    # -- inside
+    # -- internal
 
     def _forget(self, connection: QuicConnection) -> None:
         self.connections.pop(connection, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class QuicError(Exception):
-    """The text says what happened."""
+    """The text describes what happened."""
 
 
 class ConnectionClosed(QuicError):
@@ -12,12 +12,12 @@ class ConnectionClosed(QuicError):
 
 
 class StreamsUsedUp(QuicError):
-    """The peer allows no more streams at the moment."""
+    """The peer currently allows no more streams."""
 
 
 class ConnectFailed(QuicError):
-    """No connection came about. The text says why and, where that is known, what to do."""
+    """The connection could not be established. The text has the reason and, where known, the remedy."""
 
 
 class CertificateRefused(ConnectFailed):
-    """The server's certificate is not accepted: to try again would not help."""
+    """The server's certificate is not trusted: a retry would not help."""

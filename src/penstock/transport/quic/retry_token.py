@@ -1,5 +1,5 @@
-"""Tokens of a server that remembers nothing of them: retry tokens, which prove a client's address (RFC 9000, 8.1.2),
-and stateless reset tokens, by which a client learns that its connection is not known here any more (10.3)."""
+"""Stateless tokens of a server: retry tokens, which prove a client's address (RFC 9000, 8.1.2), and stateless reset
+tokens, which tell a client that its connection is no longer known (10.3)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SMALLEST_RESET: Final = 21
 
 
 class RetryTokens:
-    """Retry tokens: the time, the id that the client had chosen at first, and a tag over these, its address and the id
-    that we gave it."""
+    """Retry tokens: the time, the destination id that the client first chose, and a MAC over these, its address and the
+    id that we assigned."""
 
     def __init__(self) -> None:
         self._key = os.urandom(32)
@@ -29,7 +29,7 @@ class RetryTokens:
         return content + self._tag(content, address, source_id)
 
     def check(self, token: bytes, address: Address, source_id: bytes, now: float) -> bytes | None:
-        """The original id, or None if the token is not ours, is old, or is for somebody else."""
+        """The original id, or None if the token is forged, expired, or for another client."""
         content, tag = token[:-TAG_BYTES], token[-TAG_BYTES:]
         if len(content) < _TIME.size or not hmac.compare_digest(tag, self._tag(content, address, source_id)):
             return None
@@ -42,7 +42,8 @@ class RetryTokens:
 
 
 class ResetTokens:
-    """From a secret that outlives the process: so a client learns at once that the server was started anew."""
+    """Stateless reset tokens, derived from a secret that survives restarts: clients notice at once that the server was
+    restarted."""
 
     def __init__(self, secret: bytes) -> None:
         self._key = hmac.digest(secret, b"penstock stateless reset", hashlib.sha256)
@@ -51,8 +52,8 @@ class ResetTokens:
         return hmac.digest(self._key, connection_id, hashlib.sha256)[:TAG_BYTES]
 
     def packet(self, connection_id: bytes, received: int) -> bytes | None:
-        """Looks like any packet. Shorter than what it answers, so that two sides that know nothing do not go on for
-        ever."""
+        """A stateless reset, which looks like any packet; None if the received packet is too short. It is shorter than
+        the packet it answers, so that two endpoints without state cannot loop."""
         size = min(received - 1, 2 * SMALLEST_RESET)
         if size < SMALLEST_RESET:
             return None

@@ -1,4 +1,4 @@
-"""The server's side: new connections, how many handshakes at a time, and address validation."""
+"""The server side: new connections, limits on concurrent handshakes, and address validation."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from penstock.transport.quic.state_machine import (
 )
 
 SMALLEST_INITIAL: Final = 1200
-MAX_ANSWERS_PER_SECOND: Final = 1000  # to those who have no connection
+MAX_ANSWERS_PER_SECOND: Final = 1000  # to peers without a connection
 
 
 class QuicServer:
-    """Takes connections on one bound UDP socket. `handler_factory` is called when a handshake is done."""
+    """Accepts connections on one bound UDP socket. `handler_factory` is called when a handshake is complete."""
 
     def __init__(
         self,
@@ -66,14 +66,14 @@ class QuicServer:
         self.endpoint.close()
 
     def _on_unknown_datagram(self, datagram: bytes, header: Header | None, address: Address) -> QuicConnection | None:
-        """A datagram that belongs to no connection: a new connection for it, or None."""
+        """A new connection for a datagram that belongs to none, or None."""
         if header is None:
             self._answer(self._resets.packet(datagram[1 : 1 + CID_BYTES], len(datagram)), address)
             return None
         if len(datagram) < SMALLEST_INITIAL or not self._accepting:
             return None
         if header.version not in VERSIONS:
-            if header.version:  # 0 is itself a negotiation
+            if header.version:  # 0 is itself a version negotiation
                 self._answer(version_negotiation(header), address)
             return None
         if header.kind != INITIAL or self.endpoint.half_open >= self._settings.half_open:
@@ -100,7 +100,8 @@ class QuicServer:
         return connection
 
     def _answer(self, packet: bytes | None, address: Address) -> None:
-        """So many a second: nobody can make us send more than that into the blue."""
+        """Send a packet outside of a connection, rate-limited: forged source addresses must not make us flood
+        anyone."""
         second = int(time.monotonic())
         if second != self._second:
             self._second, self._answers = second, 0

@@ -1,9 +1,9 @@
-"""The QUIC state machine of one connection: qh3's, with what Penstock needs different. Datagrams in, datagrams out.
+"""The QUIC state machine of one connection: qh3's, adapted. Datagrams in, datagrams out.
 
-qh3 fixes how many streams a peer may open and how large datagrams to a client may be, hands on all that arrives at
-once, and refuses clients that offer no application protocol, or another one. To change that, parts are used here that
-it does not promise to keep; that is why its version is pinned, and why no other module imports them.
-`tests/transport/quic/test_state_machine.py` fails if they change.
+qh3 fixes the number of streams that a peer may open and the size of datagrams to a client, delivers everything that
+arrives at once, and rejects clients that offer no application protocol or an unknown one. Changing that takes internals
+of qh3; so its version is pinned, and no other module imports them. `tests/transport/quic/test_state_machine.py` fails
+if they change.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from penstock.transport.quic.settings import QuicSettings
 __all__ = ("Burst", "Ending", "QuicStateMachine", "StreamRefused", "UdpSocketState", "client_machine", "long_header",
            "retry_packet", "server_configuration", "server_machine", "version_negotiation")  # fmt: skip
 
-logging.getLogger("quic").setLevel(logging.ERROR)  # it warns of every peer that closes
+logging.getLogger("quic").setLevel(logging.ERROR)  # it warns about every peer that closes
 
-Address: TypeAlias = tuple[Any, ...]  # as the system gives it: host, port, …
+Address: TypeAlias = tuple[Any, ...]  # as the system returns it: host, port, …
 CID_BYTES: Final = 8
-LARGEST_DATAGRAM: Final = 65_527  # that we take
+LARGEST_DATAGRAM: Final = 65_527  # that we accept
 PREFERRED_ALPN: Final = "felix"
 VERSIONS: Final[tuple[int, ...]] = (QuicProtocolVersion.VERSION_1,)
 FIXED_BIT: Final = 0x40  # of a packet's first byte
 INITIAL: Final[int] = QuicPacketType.INITIAL
-SIGNATURES: Final[tuple[int, ...]] = (  # that a client takes; qh3 by itself does not take the last
+SIGNATURES: Final[tuple[int, ...]] = (  # that a client accepts; qh3 by default does not accept the last one
     tls.SignatureAlgorithm.ECDSA_SECP256R1_SHA256,
     tls.SignatureAlgorithm.RSA_PSS_RSAE_SHA256,
     tls.SignatureAlgorithm.ECDSA_SECP384R1_SHA384,
@@ -54,36 +54,36 @@ SIGNATURES: Final[tuple[int, ...]] = (  # that a client takes; qh3 by itself doe
     tls.SignatureAlgorithm.RSA_PKCS1_SHA512,
     tls.SignatureAlgorithm.ED25519,
 )
-ONE_RTT_CRYPTO_LIMIT: Final = 64 << 10  # of handshake messages after the handshake, of which there are few
+ONE_RTT_CRYPTO_LIMIT: Final = 64 << 10  # handshake bytes after the handshake, where few are needed
 
 
 class Ending(NamedTuple):
-    """The end of a connection."""
+    """The code and reason with which a connection ended."""
 
     code: int
     reason: str
 
 
 class StreamRefused(Exception):
-    """The stream cannot be opened or used: too many, or it is over."""
+    """The stream cannot be opened or used: there are too many, or it has ended."""
 
 
 @dataclass(slots=True)
 class Burst:
-    """The events since the last call of `take_events`."""
+    """The events since the previous call of `take_events`."""
 
     data: dict[int, list[bytes]] = field(default_factory=dict)  # stream → pieces, in order
-    ends: set[int] = field(default_factory=set)  # streams whose last piece is there
+    ends: set[int] = field(default_factory=set)  # streams whose last piece has arrived
     resets: list[tuple[int, int]] = field(default_factory=list)  # stream, code
     refusals: list[tuple[int, int]] = field(default_factory=list)
     issued: list[bytes] = field(default_factory=list)  # connection ids
     retired: list[bytes] = field(default_factory=list)
     size: int = 0  # bytes of data
-    more: bool = False  # there may be more; ask again
+    more: bool = False  # there may be more: call again
 
 
 class Header(NamedTuple):
-    """Of a packet that begins a connection, or tries to."""
+    """The long header of a packet, as at the start of a connection."""
 
     version: int
     kind: int
@@ -93,7 +93,7 @@ class Header(NamedTuple):
 
 
 def long_header(datagram: bytes) -> Header | None:
-    """None if it cannot be read."""
+    """The header, or None if it cannot be parsed."""
     try:
         version, kind, _, destination, source, token, *_ = pull_quic_header(datagram, 0, CID_BYTES)
     except ValueError:
@@ -110,7 +110,7 @@ def retry_packet(header: Header, source: bytes, token: bytes) -> bytes:
 
 
 class _Bridge(QuicTlsBridge):
-    """TLS, with our transport parameters and with any application protocol."""
+    """TLS with our transport parameters, accepting any application protocol."""
 
     def __init__(self, configuration: _Configuration, **rest: Any) -> None:
         super().__init__(configuration, **rest)
@@ -130,7 +130,7 @@ class _Bridge(QuicTlsBridge):
         return written.data
 
     def _handle_hello(self, hello: Any, *outputs: Any) -> None:
-        """Choose what the client offers, before its hello is handled."""
+        """Select the client's application protocol before the ClientHello is handled."""
         at = hello.tell()
         offered = tls.pull_client_hello(hello).alpn_protocols
         hello.seek(at)
@@ -139,8 +139,8 @@ class _Bridge(QuicTlsBridge):
 
 
 def seed_random_keys() -> None:
-    """Make a key, and forget it. The first one that a thread makes takes 30 ms of the processor, for it gathers
-    randomness; the first client would wait for it, and so would everybody else."""
+    """Generate a key and discard it. The first key of a thread takes 30 ms of CPU to gather entropy, which would stall
+    the first client and all others."""
     X25519KeyExchange()
 
 
@@ -149,7 +149,7 @@ class _Configuration(QuicConfiguration):
 
 
 class QuicStateMachine(QuicConnection):
-    """One connection. What arrives waits, and holds back the peer, until `take_events` is called."""
+    """One connection. Received data is buffered, and holds back the peer, until `take_events` is called."""
 
     def __init__(self, configuration: _Configuration, reset_token: Callable[[bytes], bytes] | None = None, **rest: Any):
         super().__init__(configuration=configuration, **rest)
@@ -159,16 +159,16 @@ class QuicStateMachine(QuicConnection):
         self.ending: Ending | None = None
         self.refused_by_tls = False
 
-    _native: QuicConnectionCore  # there from the first datagram on
+    _native: QuicConnectionCore  # set from the first datagram on
 
     def begin(self, header: Header, address: Address, now: float) -> None:
-        """A server's, before the first datagram, which has this header."""
+        """Start a server's connection, before its first datagram, which has this header."""
         self._remote_addr = address
         self._version = header.version
         self._create_core(address, header.destination, now)
-        self._create_tls(remote_source_cid=header.source)  # qh3 does not learn it if it is empty, as many clients' are
+        self._create_tls(remote_source_cid=header.source)  # qh3 misses an empty one, which many clients have
 
-    # -- what the link calls
+    # -- called by the connection
 
     @property
     def established(self) -> bool:
@@ -176,8 +176,7 @@ class QuicStateMachine(QuicConnection):
 
     @property
     def over(self) -> bool:
-        """The peer has closed, or it was silent for too long, or has broken the rules. Says so also while nothing is
-        taken."""
+        """Whether the peer closed, timed out or violated the protocol. Also up to date while no events are taken."""
         return self._core is not None and self._core.state in ("draining", "terminated")
 
     @property
@@ -190,8 +189,8 @@ class QuicStateMachine(QuicConnection):
 
     @property
     def quiet(self) -> bool:
-        """The peer has all that was sent, and nothing waits to be. An end without data is no byte of `unsent`, so the
-        timer counts, too: it is that of the pace as long as something may not leave yet."""
+        """Whether the peer has acknowledged everything and nothing is pending. A FIN without data does not count in
+        `unsent`, so the timer is checked too: it is the pacing timer while something remains to be sent."""
         if self._core is None:
             return True
         timer = self._native.get_timer()
@@ -206,7 +205,7 @@ class QuicStateMachine(QuicConnection):
         return self._native.get_send_buffer_size(stream)
 
     def take_events(self, limit: int) -> Burst:
-        """Up to about so many bytes. Taking them is what lets the peer send more."""
+        """Events with about `limit` bytes at most. Taking them is what lets the peer send more."""
         burst, self._burst = self._burst, Burst()
         if self._core is None:
             return burst
@@ -235,7 +234,7 @@ class QuicStateMachine(QuicConnection):
             self._native.send_ping(0)
 
     def datagrams(self, now: float, limit: int) -> list[tuple[bytes, Address]]:
-        """Up to so many datagrams to send."""
+        """Up to `limit` datagrams to send."""
         if self._core is None:
             return []
         found: list[tuple[bytes, Address]] = []
@@ -246,17 +245,17 @@ class QuicStateMachine(QuicConnection):
             except RuntimeError:
                 if self._handshake_complete or self._is_client:
                     raise
-                break  # this is how it says that it may not send more until the client's address is proven
+                break  # qh3's way of saying that it must not send more until the client's address is validated
             if transmit is None:
                 break
             found.append((transmit[0], transmit[1]))
         return found
 
-    # -- qh3's configuration, changed
+    # -- qh3's behaviour, changed
 
     def receive_datagram(self, data: bytes, addr: Address, now: float) -> None:
-        """A server may send three times what it has received before the client's address is proven. qh3 does not count
-        the padding behind a packet, and is left with too little for its handshake with clients who pad there."""
+        """A server may send three times the bytes it received until the client's address is validated. qh3 does not
+        count padding behind a packet, which leaves it too little for the handshake with clients that pad there."""
         if self._is_client or self._handshake_complete:
             super().receive_datagram(data, addr, now)
             return
@@ -267,7 +266,7 @@ class QuicStateMachine(QuicConnection):
             _, _, accepted, *_ = self._native.receive_datagram(packet, addr, now, len(data))
             if accepted:
                 self._learn_remote_source_cid(packet)
-            self._drain_core()  # a packet behind it may need the keys that come of this one
+            self._drain_core()  # a later packet may need the keys that this one provides
             at = end
 
     def _create_core(self, remote_addr: Address, initial_dcid: bytes, now: float) -> None:
@@ -281,7 +280,7 @@ class QuicStateMachine(QuicConnection):
             self.host_cid,
             initial_dcid,
             self._is_client or self._retry_source_connection_id is not None,
-            2 if self._is_client else 8,  # connection ids, as the parameters say
+            2 if self._is_client else 8,  # connection ids, as in the transport parameters
             configuration.max_datagram_size,
             configuration.probe_datagram_size,
             configuration.idle_timeout,
@@ -289,7 +288,7 @@ class QuicStateMachine(QuicConnection):
             None,  # no datagram frames
             None,
             configuration.max_data,
-            0,  # what the peer allows is not known yet
+            0,  # the peer's limits are not known yet
             configuration.max_stream_data,
             0,
             0,
@@ -300,7 +299,7 @@ class QuicStateMachine(QuicConnection):
             0,
             0,
             configuration.initial_rtt,
-            0.025,  # longest delay of an acknowledgement
+            0.025,  # maximum acknowledgement delay
             now,
         )
         self._applied_transport_parameters = None
@@ -320,14 +319,14 @@ class QuicStateMachine(QuicConnection):
         return self._tls
 
     def _drain_core(self) -> None:
-        """qh3 calls it after everything. The handshake goes on at once; the rest waits for `take_events`."""
+        """Called by qh3 after everything. Handshake events are handled at once; all others wait for `take_events`."""
         while not self._handshake_complete:
             event = self._native.next_event()
             if event is None:
                 return
             self._apply(event, self._burst)
 
-    # -- inside
+    # -- internal
 
     def _apply(self, event: tuple[Any, ...], burst: Burst) -> None:
         kind = event[0]
@@ -401,14 +400,14 @@ def _configuration(settings: QuicSettings, datagram: int, *, is_client: bool) ->
 
 
 def server_configuration(settings: QuicSettings, datagram: int, certificate: bytes, key: bytes) -> _Configuration:
-    """Shared by the connections that send datagrams of this size. Certificate and key as PEM."""
+    """The configuration shared by connections with datagrams of this size. Certificate and key are PEM."""
     made = _configuration(settings, datagram, is_client=False)
     made.load_cert_chain(certificate, key)
     return made
 
 
 def _packet_end(data: bytes, at: int) -> int:
-    """The end of the packet that begins there, with the padding behind it."""
+    """The end of the packet at `at`, including padding behind it."""
     try:
         end = pull_quic_header(data, at, CID_BYTES)[9]
     except ValueError:
@@ -419,7 +418,8 @@ def _packet_end(data: bytes, at: int) -> int:
 def server_machine(
     configuration: _Configuration, original: bytes, retried: bytes | None, reset_token: Callable[[bytes], bytes]
 ) -> QuicStateMachine:
-    """`original` is the id that the client chose for us first, `retried` the one that a retry gave it."""
+    """A server's state machine. `original` is the destination id that the client first chose, `retried` the one that a
+    Retry assigned."""
     return QuicStateMachine(
         configuration, reset_token, original_destination_connection_id=original, retry_source_connection_id=retried
     )

@@ -1,8 +1,8 @@
-"""Timers of all connections of an endpoint, with one timer of the event loop.
+"""Timers of all connections of an endpoint, on one timer of the event loop.
 
-Connections move their times with every packet, mostly to later. So an entry stays where it is; if there is nothing to
-do when its time has come, it is entered again. An entry whose connection was moved to an earlier time is stale; when
-most are, they are removed.
+Connections move their deadlines with every packet, mostly to later. So an entry stays in the heap; if nothing is due
+when it fires, it is added again. When a connection's deadline moves to an earlier time, its old entry becomes stale;
+when most entries are stale, they are removed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from penstock.transport.quic.connection import QuicConnection
 
 MAX_DELAY = 3600.0
-MIN_ENTRIES = 100  # entries: not worth a look at which of them still mean something
+MIN_ENTRIES = 100  # with fewer, removing stale entries is not worthwhile
 
 
 class Timers:
@@ -30,7 +30,7 @@ class Timers:
         self._armed = 0.0
 
     def set(self, connection: QuicConnection, at: float) -> None:
-        """Call `due` at this time, or somewhat earlier than that."""
+        """Call `due` at this time, or somewhat earlier."""
         if connection.timer_at and connection.timer_at <= at:
             return
         connection.timer_at = at
@@ -40,7 +40,7 @@ class Timers:
         self._arm()
 
     def discard(self, connection: QuicConnection) -> None:
-        """It is over."""
+        """Cancel the timer of a connection."""
         connection.timer_at = 0.0
 
     def _remove_stale(self) -> None:
@@ -65,7 +65,7 @@ class Timers:
         due: list[QuicConnection] = []
         while self._entries and self._entries[0][0] <= now:
             at, _, connection = heapq.heappop(self._entries)
-            if connection.timer_at == at:  # else it was moved to an earlier time, and is in here once more
+            if connection.timer_at == at:  # else it was moved to an earlier time, and has another entry
                 connection.timer_at = 0.0
                 due.append(connection)
         for connection in due:

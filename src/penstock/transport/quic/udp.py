@@ -1,4 +1,4 @@
-"""A UDP socket: many datagrams with one system call, in both directions, and none of the errors that UDP has."""
+"""A UDP socket: many datagrams per system call, in both directions, with UDP's transient errors handled."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from penstock.transport.quic.state_machine import Address, UdpSocketState
 
 logger = logging.getLogger(__name__)
 
-BUFFER_BYTES: Final = 4 << 20  # of the kernel, each way
-READ_BYTES: Final = 1 << 20  # of one turn
+BUFFER_BYTES: Final = 4 << 20  # kernel buffers, in each direction
+READ_BYTES: Final = 1 << 20  # per turn
 SO_RCVBUFFORCE: Final = 33
 SO_SNDBUFFORCE: Final = 32
 NO_SEGMENTS: Final = frozenset((errno.EIO, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOPROTOOPT))
 
 
 class UdpSocket:
-    """Takes the socket over. `blocked`: the system takes no more; `resume` when it does again."""
+    """Takes ownership of the socket. `blocked`: the send buffer is full; call `resume` when the socket is writable
+    again."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -39,7 +40,7 @@ class UdpSocket:
         return bool(self._waiting)
 
     def receive(self) -> tuple[list[tuple[bytes, Address]], OSError | None]:
-        """The datagrams that are there, about `READ_BYTES` at most; and an error that came instead of the rest."""
+        """The available datagrams, about `READ_BYTES` at most; and the error that ended the read, if any."""
         found: list[tuple[bytes, Address]] = []
         size = 0
         state = self._state
@@ -57,7 +58,8 @@ class UdpSocket:
         return found, None
 
     def send(self, datagrams: list[bytes], address: Address) -> None:
-        """Send, or queue if the buffer is full. Any other failure loses the datagrams, as if on the way."""
+        """Send, or queue if the buffer is full. On other failures the datagrams are dropped, as if lost on the
+        network."""
         if self._waiting:
             self._waiting.append((datagrams, address))
             return
@@ -74,7 +76,7 @@ class UdpSocket:
                 return
 
     def _send(self, datagrams: list[bytes], address: Address) -> list[bytes]:
-        """Returns those for which there is no room."""
+        """Returns the datagrams for which there is no room."""
         state = self._state
         while datagrams and state is not None:
             try:
@@ -84,7 +86,7 @@ class UdpSocket:
                 return datagrams[getattr(error, "datagrams_sent", 0) :]
             except OSError as error:
                 if error.errno in NO_SEGMENTS and state.max_gso_segments > 1:
-                    state.disable_gso()  # of no use to this device; they are tried again without
+                    state.disable_gso()  # unsupported by this device; retry without it
                     datagrams = datagrams[getattr(error, "datagrams_sent", 0) :]
                     continue
                 if error.errno == errno.ENOBUFS:
@@ -98,12 +100,12 @@ class UdpSocket:
 
     def close(self) -> None:
         self._waiting.clear()
-        self._state = None  # it has a descriptor of its sock
+        self._state = None  # it refers to the descriptor
         self._socket.close()
 
 
 def _enlarge(sock: socket.socket, option: int, forced: int) -> None:
-    """The limit of the system holds for all but those who may administer the network."""
+    """Enlarge a kernel buffer. Exceeding the system's limit takes CAP_NET_ADMIN."""
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
         sock.setsockopt(socket.SOL_SOCKET, forced, BUFFER_BYTES)
