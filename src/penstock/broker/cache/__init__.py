@@ -1,1 +1,1 @@
-"""The cache: values under keys, for a time, in memory or journalled. Start at `cache_service.py`, which doors call."""
+"""The cache: key-value pairs with a TTL, in memory or journalled. Start at `cache_service.py`, which the doors call."""

@@ -1,8 +1,8 @@
-"""All caches of a broker: values under keys, for a time, for whoever may use the cache.
+"""All caches of a broker: key-value pairs with an optional TTL.
 
-Most caches are in memory only. Those that the operator wants journalled survive a restart: every change of one is an
-event of the log, and each is state as well as in a `Store`, which knows its place in the order of use and its time by
-the monotonic clock. The two kinds do not take room from each other.
+Most caches are in memory only. Those that the operator has configured as journalled survive a restart: every change is
+an event of the log. Their values are part of the state and also in a `Store`, which keeps the LRU order and the
+deadlines by the monotonic clock. The two kinds have separate memory limits.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from penstock.broker.tenancy.quotas import Quotas
 from penstock.log.engine import CommitGroup
 from penstock.log.errors import LogError
 
-SWEEP_ENTRIES: Final = 1_000  # that one sweep looks at, of each kind: some 3 ms
+SWEEP_ENTRIES: Final = 1_000  # that one sweep examines, of each kind: some 3 ms
 REMOVED_KEYS: Final = 500  # of one event
-REMOVED_BYTES: Final = 32 << 10  # about the most that they have together
-NAMES: Final = 10_000  # that are remembered as checked
-FEW_KEYS: Final = 1_000  # that are put in order at once
+REMOVED_BYTES: Final = 32 << 10  # approximate limit for all of them
+NAMES: Final = 10_000  # validated names that are cached
+FEW_KEYS: Final = 1_000  # that are sorted on the event loop
 
 SETTLED: Final = CommitGroup()
 """What the answer about a cache in memory waits for: nothing. No crash takes back what was never promised to last."""
@@ -40,28 +40,28 @@ SETTLED.finish()
 class CachedKey(NamedTuple):
     key: str
     bytes: int  # of its value
-    expires: int | None  # µs since 1970; None: it stays
+    expires: int | None  # µs since 1970; None: it does not expire
 
 
 class KeyPage(NamedTuple):
     keys: list[CachedKey]
-    next: str | None  # the key to go on behind; None: these were the last
+    next: str | None  # pass as `after` for the next page; None: this is the last
 
 
 class CacheBackend(Protocol):
     store: Store
 
     def settled(self) -> CommitGroup:
-        """The commit group that a reply waits for which shows a value of it."""
+        """The commit group that a reply containing a value must wait for."""
 
     def set(self, cache: CacheName, key: str, value: bytes, deadline: int, now: int) -> CommitGroup: ...
 
     def remove(self, entries: Iterable[Entry], *, shown: bool = True) -> CommitGroup:
-        """`shown`: somebody will be told of it."""
+        """`shown`: whether a client will be told of the removal."""
 
 
 class CacheService:
-    """`monotonic` decides when a value is over; `clock` only what a restart will be told of it."""
+    """`monotonic` decides when a value expires; `clock` is only stored, for use after a restart."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class CacheService:
         self._journalled: dict[CacheName, bool] = {}
 
     def name(self, tenant: str, namespace: str, cache: str) -> CacheName:
-        """A cache of these names, be there something in it or not. Raises InvalidName."""
+        """The validated name of a cache, which may be empty. Raises InvalidName."""
         key = (tenant, namespace, cache)
         found = self._names.get(key)
         if found is None:
@@ -96,10 +96,10 @@ class CacheService:
             self._names[key] = found
         return found
 
-    # -- for clients; the names are such as `name` gives. Changes are true once the group is committed
+    # -- for clients; names come from `name`. Changes are durable once the group is committed
 
     def get(self, identity: Identity, cache: CacheName, key: str) -> bytes | None:
-        """The reply waits for the group that `settled` says."""
+        """The value, or None. The reply must wait for the group returned by `settled`."""
         self._access.require(identity, Permission.CACHE_READ, *cache)
         metrics = self._metrics
         metrics.cache_gets += 1
@@ -110,8 +110,9 @@ class CacheService:
         return entry.value
 
     def list(self, identity: Identity, scope: Scope) -> Sequence[tuple[CacheName, int, bool]]:
-        """Caches of the scope that have something in them and that this identity may read: with the number of keys, and
-        whether it is journalled."""
+        """Non-empty caches of the scope that this identity may read: name, number of keys, and whether it is
+        journalled.
+        """
         self._access.require_any(identity, Permission.CACHE_READ, scope)
         found = [
             (name, count, backend is self._journal)
@@ -124,10 +125,10 @@ class CacheService:
     def keys(
         self, identity: Identity, cache: CacheName, limit: int, after: str = ""
     ) -> Deferred[Sequence[str], KeyPage]:
-        """Keys of a cache behind `after`, in their order, with the sizes of their values and when they are over."""
+        """Keys of a cache after `after`, in order, with the sizes of their values and their expiry."""
         self._access.require(identity, Permission.CACHE_READ, *cache)
         store = self._backend(cache).store
-        known = store.keys(cache)  # all of them, quickly: they are put in order on a thread
+        known = store.keys(cache)  # a cheap copy: sorting happens on a thread
 
         def find() -> Sequence[str]:
             return nsmallest(limit + 1, (key for key in known if key > after) if after else known)
@@ -145,18 +146,18 @@ class CacheService:
         return Deferred(find, conclude, ready=len(known) <= FEW_KEYS)
 
     def settled(self, cache: CacheName) -> CommitGroup:
-        """The commit group that a reply waits for which shows a value of this cache."""
+        """The commit group that a reply containing a value of this cache must wait for."""
         return self._backend(cache).settled()
 
     def put(self, identity: Identity, cache: CacheName, key: str, value: bytes, ttl_ms: int | None) -> CommitGroup:
-        """In place of any other value, and of its time."""
+        """Set a value; replaces the previous value and its TTL."""
         self._access.require(identity, Permission.CACHE_WRITE, *cache)
         rules.check_sizes(self.policy, key, value)
         now = self._monotonic()
         return self._set(self._backend(cache), cache, key, value, rules.deadline(now, ttl_ms), now)
 
     def delete(self, identity: Identity, cache: CacheName, key: str) -> tuple[bool, CommitGroup]:
-        """True if there was a value."""
+        """Remove a key: True if there was a value."""
         self._access.require(identity, Permission.CACHE_WRITE, *cache)
         backend = self._backend(cache)
         entry = backend.store.find(cache, key, self._monotonic())
@@ -173,8 +174,9 @@ class CacheService:
         value: bytes,
         ttl_ms: int | None,
     ) -> tuple[bool, bytes | None, CommitGroup]:
-        """Put the value if the present one is as expected; None: if there is none. Whether it was put, and what is
-        there now."""
+        """Put the value if the current one equals `expected` (None: if there is no value). Returns whether it was put,
+        and the current value.
+        """
         self._require_both(identity, cache)
         rules.check_sizes(self.policy, key, value)
         backend, now = self._backend(cache), self._monotonic()
@@ -189,7 +191,7 @@ class CacheService:
     def increment(
         self, identity: Identity, cache: CacheName, key: str, by: int, ttl_ms: int | None
     ) -> tuple[int, CommitGroup]:
-        """Add to a number, which keeps its time; one that is not there is 0, and lives for `ttl_ms`."""
+        """Add to a number, which keeps its deadline; a missing one starts at 0 and expires after `ttl_ms`."""
         self._require_both(identity, cache)
         backend, now = self._backend(cache), self._monotonic()
         entry = backend.store.find(cache, key, now)
@@ -202,17 +204,17 @@ class CacheService:
     # -- for the broker
 
     def rebuilt(self) -> None:
-        """The state was read from the log again."""
+        """The state was reloaded from the log."""
         self._journal.rebuilt()
 
     def sweep(self) -> None:
-        """Give back the room of what is over. A few times a second; each is a step of a bounded size."""
+        """Free the memory of expired values. Called a few times a second; each call does a bounded amount of work."""
         now = self._monotonic()
         self._memory.sweep(now)
         self._journal.sweep(now)
 
     def forget(self, tenant: str) -> None:
-        """The tenant was deleted, and with it what its journalled caches were as state."""
+        """The tenant was deleted, and with it the state of its journalled caches."""
         self._memory.store.drop(tenant)
         self._journal.store.drop(tenant)
 
@@ -220,10 +222,10 @@ class CacheService:
         memory, journal = self._memory.store, self._journal.store
         return CacheFigures(len(memory) + len(journal), memory.bytes, journal.bytes)
 
-    # -- how
+    # -- internals
 
     def _require_both(self, identity: Identity, cache: CacheName) -> None:
-        """For who changes a value and is told what it is."""
+        """For operations that change a value and return it."""
         self._access.require(identity, Permission.CACHE_READ, *cache)
         self._access.require(identity, Permission.CACHE_WRITE, *cache)
 
@@ -238,7 +240,7 @@ class CacheService:
             self._journalled[cache] = journalled
         if not journalled:
             return self._memory
-        self._state_log.current()  # what could not be committed is no longer in the store after this
+        self._state_log.current()  # removes values that could not be committed from the store
         return self._journal
 
     def _set(
@@ -252,7 +254,7 @@ class CacheService:
 
 
 class _MemoryBackend:
-    """Caches that end with the process."""
+    """Caches that are lost when the process ends."""
 
     def __init__(self, policy: CachePolicy, metrics: Metrics) -> None:
         self.store = Store(policy.max_bytes, policy.max_entries)
@@ -283,7 +285,7 @@ class _MemoryBackend:
 
 
 class _JournalBackend:
-    """Caches that survive a restart: what is in the store is in the state too, as the same objects."""
+    """Caches that survive a restart: the store shares its values with the state."""
 
     def __init__(
         self,
@@ -301,12 +303,13 @@ class _JournalBackend:
         self._metrics = metrics
         self._clock = clock
         self._monotonic = monotonic
-        self._left: list[CacheName] = []  # in the state, but not to be journalled any more
+        self._left: list[CacheName] = []  # caches in the state that are no longer configured as journalled
         self.rebuilt()
 
     def rebuilt(self) -> None:
-        """The state was read from the log: at the start, and when a change of it could not be committed. From now on
-        the monotonic clock says when values are over."""
+        """Reload the store: at the start, and after a change could not be committed. From now on the monotonic clock
+        decides when values expire.
+        """
         self.store.clear()
         self._left = []
         found = []
@@ -338,7 +341,7 @@ class _JournalBackend:
     def remove(self, entries: Iterable[Entry], *, shown: bool = True) -> CommitGroup:
         group = SETTLED
         for cache, keys in _by_cache(entries):
-            if not cache.dropped:  # else the state knows nothing of them; there may be another cache of this name
+            if not cache.dropped:  # else the state has none of them; there may be a new cache of this name
                 event = CacheRemoved(*cache.name.scope, cache.name.name, keys)
                 group = self._state_log.append((), (event,), shown=shown).group
             for key in keys:
@@ -359,10 +362,12 @@ class _JournalBackend:
             if self._left:
                 self._forget_some()
         except LogError:
-            return  # a full disk, say: nobody sees what is over, and the next sweep tries again
+            return  # such as a full disk: expired values stay hidden, and the next sweep retries
 
     def _forget_some(self) -> None:
-        """A value that is not kept up to date must not come back if the cache is journalled again one day."""
+        """Remove values of caches that are no longer journalled: they would be stale if the cache were journalled
+        again.
+        """
         name = self._left[-1]
         keys = list(islice(self._state_log.state.cached.get(name, ()), REMOVED_KEYS))
         if keys:
@@ -373,7 +378,7 @@ class _JournalBackend:
 
 
 def _by_cache(entries: Iterable[Entry]) -> Iterator[tuple[rules.Cache, list[str]]]:
-    """The removed keys, batch by batch: one event each."""
+    """The keys to remove by cache, in batches: one event each."""
     found: dict[rules.Cache, list[str]] = {}
     for entry in entries:
         found.setdefault(entry.cache, []).append(entry.key)
@@ -383,7 +388,7 @@ def _by_cache(entries: Iterable[Entry]) -> Iterator[tuple[rules.Cache, list[str]
 
 
 def _key_batches(keys: list[str]) -> Iterator[list[str]]:
-    """Not more of them than an event should have."""
+    """Batches of keys that are small enough for one event."""
     start = size = 0
     for at, key in enumerate(keys):
         length = 4 * len(key)

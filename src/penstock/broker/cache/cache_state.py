@@ -1,7 +1,7 @@
-"""The state of journalled caches: the values, and when they were set and for how long.
+"""The state of journalled caches: the values, when they were set, and their TTL.
 
-Whether a value is over is not decided here. It is, in a running broker, by a clock that never jumps; a restart has to
-ask the wall clock how long it took, once (`remaining`).
+Expiry is not decided here. A running broker uses a monotonic clock for it; only after a restart is the wall clock used,
+once, to determine the elapsed time (`remaining`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock.broker.state.events import CacheRemoved, CacheSet
 
 
 class Kept(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Stored in snapshots: fields may be added at the end with a default."""
+    """A stored value. Part of snapshots: fields may be added at the end with a default."""
 
     value: bytes
     at: int  # µs since 1970
@@ -55,6 +55,7 @@ def restored(values: Stored) -> CacheState:
 
 
 def remaining(kept: Kept, now: int) -> int | None:
-    """The rest of its lifetime, in µs, when the wall clock says `now`; None: for ever. A clock that was set back
-    in between does not make it live longer than was asked for."""
+    """The remaining lifetime in µs at wall clock time `now`; None: unlimited. If the clock was set back, it is still
+    never longer than the TTL.
+    """
     return None if kept.ttl is None else min(kept.ttl, kept.at + kept.ttl - now)

@@ -1,9 +1,9 @@
-"""A store of values under keys, for a time: what is there, what is over, and what has to go when it is full.
+"""A key-value store with deadlines and LRU eviction.
 
-Values are in caches, which have names; all caches of a store share its room. When there is none left, a tenant that has
-more than an equal part of it makes room with its own value that nobody has asked for longest; for one that has less,
-the tenant does that has most. Time is passed in, in µs of a clock that never jumps, and a value is over exactly at its
-deadline, whether or not `due` has found it yet. Nothing here knows of clients, logs or access.
+Values are in named caches; all caches of a store share its memory limit. When it is reached, a tenant that has more
+than an equal part of it evicts its own least recently used value; if it has less, the tenant with the most evicts
+instead. Time is passed in, in µs of a monotonic clock. A value expires exactly at its deadline, whether or not `due`
+has found it yet. Independent of clients, logs and access.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from penstock.broker.errors import InvalidArgument
 from penstock.broker.names import Scope
 from penstock.broker.runtime.timer_wheel import NOWHERE, TimerWheel
 
-ENTRY_BYTES: Final = 512  # what a value takes beside itself and its key, in this module and in the state
-CACHE_BYTES: Final = 1_024  # the same of a cache
+ENTRY_BYTES: Final = 512  # overhead of a value, in addition to itself and its key, here and in the state
+CACHE_BYTES: Final = 1_024  # overhead of a cache
 NEVER: Final = 1 << 62  # a deadline, µs
-LONGEST: Final = 1 << 60  # µs: more than any clock will see, and times that are as late can still be stored
+LONGEST: Final = 1 << 60  # µs: beyond any clock, and deadlines this late still fit into 64 bits
 
 _MIN, _MAX = -(1 << 63), (1 << 63) - 1
 _DIGITS: Final = len(str(_MIN))
@@ -37,7 +37,7 @@ class CacheName(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class CachePolicy:
     max_bytes: int = 256 << 20  # of all caches that are not journalled
-    max_entries: int = 1_000_000  # of these, and as many of the journalled ones
+    max_entries: int = 1_000_000  # of these; the same limit applies to the journalled ones
     value_bytes: int = 1 << 20
     key_bytes: int = 4 << 10
     journalled: tuple[str, ...] = ()  # patterns of TENANT/NAMESPACE/CACHE
@@ -56,11 +56,11 @@ class TenantEntries:
     def __init__(self, name: str) -> None:
         self.name = name
         self.bytes = 0
-        self.order: OrderedDict[Entry, None] = OrderedDict()  # asked for longest ago … last
+        self.order: OrderedDict[Entry, None] = OrderedDict()  # least recently used first
 
 
 class Cache:
-    """The values of one name. There is none without a value, unless it is `dropped`."""
+    """The values of one cache. It has at least one value, unless it is `dropped`."""
 
     __slots__ = ("dropped", "entries", "name", "owner")
 
@@ -68,7 +68,7 @@ class Cache:
         self.name = name
         self.owner = owner
         self.entries: dict[str, Entry] = {}
-        self.dropped = False  # as a whole; what is left of it is no longer found
+        self.dropped = False  # as a whole; its remaining entries can no longer be found
 
 
 class Entry:
@@ -92,7 +92,7 @@ class Store:
         self._max_entries = max_entries
         self._count = 0
         self._caches: dict[CacheName, Cache] = {}
-        self._tenants: dict[str, TenantEntries] = {}  # those that have a value
+        self._tenants: dict[str, TenantEntries] = {}  # tenants with at least one value
         self._wheel: TimerWheel[Entry] = TimerWheel()
         self._gone: list[Cache] = []
 
@@ -100,18 +100,18 @@ class Store:
         return self._count
 
     def counts(self) -> Iterator[tuple[CacheName, int]]:
-        """Caches that have something in them, and how many keys: some may be over."""
+        """Non-empty caches and their number of keys, which may include expired ones."""
         for name, cache in self._caches.items():
             if cache.entries:
                 yield name, len(cache.entries)
 
     def keys(self, name: CacheName) -> list[str]:
-        """All keys of a cache, in no order: some may be over."""
+        """All keys of a cache, unordered; some may have expired."""
         cache = self._caches.get(name)
         return [] if cache is None else list(cache.entries)
 
     def find(self, name: CacheName, key: str, now: int) -> Entry | None:
-        """The entry, unless it has expired; it is now the most recently used."""
+        """The entry, unless it has expired; it becomes the most recently used."""
         cache = self._caches.get(name)
         entry = None if cache is None else cache.entries.get(key)
         if entry is None or entry.deadline <= now:
@@ -125,7 +125,9 @@ class Store:
         return None if cache is None else cache.entries.get(key)
 
     def victims(self, name: CacheName, key: str, value: bytes) -> Sequence[Entry]:
-        """The entries to remove before this can be set. Raises InvalidArgument if it is larger than the room."""
+        """The entries to evict before this can be set. Raises InvalidArgument if the value exceeds the store's
+        limit.
+        """
         cache = self._caches.get(name)
         old = None if cache is None else cache.entries.get(key)
         size = _size(key, value) + (CACHE_BYTES if cache is None else 0)
@@ -137,7 +139,7 @@ class Store:
         return self._oldest(name.scope.tenant, size, 1)
 
     def excess(self, max_count: int) -> Sequence[Entry]:
-        """The entries to evict because there are too many, up to so many at once."""
+        """At most `max_count` entries to evict because the store is over its limits."""
         return self._oldest(None, 0, 0, max_count=max_count)
 
     def _oldest(
@@ -149,7 +151,7 @@ class Store:
         kept: Entry | None = None,
         max_count: int | None = None,
     ) -> Sequence[Entry]:
-        """The entries that go so that the tenant may have so much more; not the one that is `kept`."""
+        """The entries to evict so that the tenant can add this much; never `kept`."""
         size, count = self.bytes + bytes_more - self._max_bytes, self._count + entries_more - self._max_entries
         if size <= 0 and count <= 0:
             return _NOTHING
@@ -160,14 +162,14 @@ class Store:
         others = [entries for name, entries in self._tenants.items() if name != tenant]
         tenants = max(1, len(others) + (tenant is not None))
         equal_bytes, equal_count = self._max_bytes // tenants, self._max_entries // tenants
-        payers: list[_Payer] = []  # made when they are needed: there may be many
+        payers: list[_Payer] = []  # created on demand: there may be many tenants
         while (size > 0 or count > 0) and len(found) != max_count:
             payer = mine
             if not (mine.bytes > equal_bytes if size > 0 else mine.count > equal_count):
                 payers = payers or [mine, *map(_Payer, others)]
                 payer = max(payers, key=_Payer.by_bytes if size > 0 else _Payer.by_count)
             if payer.count < 0:
-                break  # nobody has anything left
+                break  # nothing left to evict
             if (entry := payer.pay(kept)) is not None:
                 found.append(entry)
                 size -= entry.size
@@ -175,8 +177,9 @@ class Store:
         return found
 
     def set(self, name: CacheName, key: str, value: bytes, deadline: int, now: int) -> None:
-        """The value, from now on and until the deadline, in place of any other. It is now the last that was asked
-        for. There has to be room, see `victims`."""
+        """Set a value until the deadline, replacing any other; it becomes the most recently used. There must be room,
+        see `victims`.
+        """
         cache = self._caches.get(name)
         if cache is None:
             owner = self._tenants.get(name.scope.tenant)
@@ -202,7 +205,7 @@ class Store:
                 self._wheel.put(entry, now)
 
     def remove(self, entry: Entry) -> None:
-        """It is there."""
+        """Remove an entry, which must exist."""
         cache = entry.cache
         owner = cache.owner
         del cache.entries[entry.key]
@@ -222,18 +225,18 @@ class Store:
         owner.bytes += size
 
     def due(self, now: int, max_count: int) -> Sequence[Entry]:
-        """Some of what is over, to be removed; see `TimerWheel.due`."""
+        """Some of the expired entries, to be removed; see `TimerWheel.due`."""
         return self._wheel.due(now, max_count)
 
     def drop(self, tenant: str) -> None:
-        """All caches of a tenant are empty from now on. Their room is free after some calls of `purge`."""
+        """Empty all caches of a tenant immediately. Their memory is freed by later calls of `purge`."""
         for name in [name for name in self._caches if name.scope.tenant == tenant]:
             cache = self._caches.pop(name)
             cache.dropped = True
             self._gone.append(cache)
 
     def purge(self, max_count: int) -> None:
-        """Remove up to so many of what was dropped."""
+        """Remove at most `max_count` entries of dropped caches."""
         while self._gone and max_count > 0:
             entries = self._gone[-1].entries
             for entry in list(islice(entries.values(), max_count)):
@@ -248,7 +251,7 @@ class Store:
 
 
 class _Payer:
-    """A tenant while it is decided whose values go: what it would still have."""
+    """A tenant during the choice of victims: what it would have left."""
 
     __slots__ = ("_entries", "bytes", "count")
 
@@ -264,10 +267,10 @@ class _Payer:
         return self.count
 
     def pay(self, kept: Entry | None) -> Entry | None:
-        """The next one that goes; None if it has no more."""
+        """The tenant's next entry to evict; None if it has no more."""
         entry = next(self._entries, None)
-        if entry is kept or entry is None:  # what is kept was moved to the end
-            self.bytes = self.count = -1  # nobody asks it again as long as another has something
+        if entry is kept or entry is None:  # `kept` was moved to the end
+            self.bytes = self.count = -1  # not chosen again as long as another tenant has entries
             return None
         self.bytes -= entry.size
         self.count -= 1
@@ -279,7 +282,7 @@ def _size(key: str, value: bytes) -> int:
 
 
 def check_sizes(policy: CachePolicy, key: str, value: bytes | None = None) -> None:
-    """Raises InvalidArgument for a key, or a value, that no cache takes."""
+    """Raises InvalidArgument for a key or a value that is too large or cannot be stored."""
     try:
         length = len(key) if key.isascii() else len(key.encode())
     except UnicodeEncodeError as error:
@@ -293,7 +296,7 @@ def check_sizes(policy: CachePolicy, key: str, value: bytes | None = None) -> No
 
 
 def deadline(now: int, ttl_ms: int | None) -> int:
-    """The deadline of a value that is put now. Raises InvalidArgument."""
+    """The deadline of a value that is set now. Raises InvalidArgument."""
     if ttl_ms is None:
         return NEVER
     if ttl_ms < 0:
@@ -302,7 +305,7 @@ def deadline(now: int, ttl_ms: int | None) -> int:
 
 
 def incremented(value: bytes | None, by: int) -> int:
-    """A number in decimal digits, or none yet, and so much more. Raises InvalidArgument."""
+    """The decimal number in `value` (None: 0) plus `by`. Raises InvalidArgument."""
     digits = b"0" if value is None else value
     if len(digits) > _DIGITS or not digits.removeprefix(b"-").isdigit():
         raise InvalidArgument("The value is not a number in decimal digits, so it cannot be incremented")

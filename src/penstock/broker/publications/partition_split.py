@@ -1,7 +1,7 @@
-"""Arrow record batches, taken apart by topic and partition, without a look at any single record.
+"""Splits Arrow record batches by topic and partition, column-wise.
 
-Which partition a record goes to is what `penstock.broker.produce.partitioning` says; here the same is worked out for
-all rows of a record batch at once. Loaded only by the process that takes such streams: it needs Arrow.
+The partition of a record is defined by `penstock.broker.produce.partitioning`; this module computes the same for all
+rows of a record batch at once. Only the Flight worker imports it: it needs Arrow.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from penstock.broker.publications.staging import CHECKED_RECORDS, CHUNK_BYTES
 from penstock.log.arrow import HEADER_LIST, UnusableColumns, columns_of
 from penstock.log.columns import Columns
 
-ROWS: Final = 65_536  # rows that are taken apart together
-PILE_BYTES: Final = 8 << 20  # and about their bytes
-HELD_BYTES: Final = 64 << 20  # of all rows that wait until a chunk of their partition is full
-RECORD_OVERHEAD: Final = 16  # bytes of a record besides its own
+ROWS: Final = 65_536  # rows that are split together
+PILE_BYTES: Final = 8 << 20  # and their approximate bytes
+HELD_BYTES: Final = 64 << 20  # of all rows buffered until a chunk of their partition is full
+RECORD_OVERHEAD: Final = 16  # bytes per record, in addition to its own
 COLUMNS: Final = ("value", "key", "headers", "topic", "partition")
 
 _BASIS: Final = np.uint32(0x811C9DC5)
@@ -34,7 +34,7 @@ Numbers = npt.NDArray[Any]
 
 
 class Target(NamedTuple):
-    """A topic that records go to."""
+    """A destination topic."""
 
     id: int
     name: str
@@ -49,7 +49,7 @@ class ScatterLimits(NamedTuple):
 
 
 def hashes(keys: pa.Array) -> Numbers:
-    """`fnv1a` of each key: position by position, of all keys that are so long at once. Null counts as empty."""
+    """`fnv1a` of each key, computed for one byte position of all keys at a time. Null counts as empty."""
     _, offsets, data = keys.buffers()
     places = np.frombuffer(offsets, np.int32, len(keys) + 1, 4 * keys.offset).astype(np.int64)
     content = np.frombuffer(b"" if data is None else data, np.uint8)
@@ -79,8 +79,9 @@ def hashes(keys: pa.Array) -> Numbers:
 def choose(
     topic: str, partitions: int, keys: pa.Array | None, wanted: Numbers | None, turn: int, count: int
 ) -> tuple[Numbers, int]:
-    """A partition for each of `count` rows, and whose turn it is then: as `Partitioner.choose`. Raises
-    PartitionNotFound. `wanted` is `ANY` where the choice is ours."""
+    """A partition for each of `count` rows, and the next round-robin partition: like `Partitioner.choose`. `wanted` is
+    `ANY` for rows without a requested partition. Raises PartitionNotFound.
+    """
     if wanted is not None and count:
         if (highest := int(wanted.max())) >= partitions:
             raise PartitionNotFound(topic, highest, partitions)
@@ -101,9 +102,11 @@ def choose(
 
 
 class Scatter:
-    """The record batches of one stream. `lookup` finds topics by name, `emit` gets chunks of one partition of one.
+    """Splits the record batches of one stream. `lookup` finds topics by name; `emit` is called with chunks of a single
+    partition.
 
-    Raises UnusableColumns, RecordTooLarge, PartitionNotFound and what `lookup` raises."""
+    Raises UnusableColumns, RecordTooLarge, PartitionNotFound and whatever `lookup` raises.
+    """
 
     def __init__(
         self,
@@ -114,8 +117,9 @@ class Scatter:
         emit: Callable[[Target, int, Columns], None],
         turn: Callable[[int], int] = lambda _partitions: 0,
     ) -> None:
-        """`topic` is where all rows go, whatever their column of that name says. `turn` says which of so many
-        partitions is the first for rows without a key."""
+        """If `topic` is given, all rows go there, regardless of their `topic` column. `turn` returns the first
+        round-robin partition for rows without a key, given the number of partitions.
+        """
         _check_schema(schema, topic)
         self._kept = [name for name in ("key", "value", "headers") if name in schema.names]
         self._topic = topic
@@ -134,7 +138,7 @@ class Scatter:
         if not len(batch):
             return
         try:
-            batch.validate(full=True)  # it came from outside, and what follows believes its offsets
+            batch.validate(full=True)  # untrusted input, and the code below relies on its offsets
         except pa.ArrowInvalid as error:
             raise UnusableColumns(f"not a valid record batch: {error}") from error
         for at in range(0, len(batch), ROWS):
@@ -146,7 +150,7 @@ class Scatter:
                 self._spread()
 
     def finish(self) -> None:
-        """Everything that is still held back."""
+        """Emit everything that is still buffered."""
         self._spread()
         for place in list(self._waiting):
             self._flush(place)
@@ -175,7 +179,7 @@ class Scatter:
             first = end
 
     def _places(self, columns: dict[str, pa.Array], count: int) -> tuple[list[tuple[Target, int]], Numbers]:
-        """Partitions of topics, and for each row which of them it goes to."""
+        """The partitions of topics, and for each row the index of its partition among them."""
         keys = columns.get("key")
         wanted = None
         if "partition" in columns and columns["partition"].null_count < count:
@@ -194,7 +198,7 @@ class Scatter:
         return places, codes
 
     def _by_topic(self, columns: dict[str, pa.Array], count: int) -> list[tuple[Target, Numbers | None]]:
-        """The topics of some rows, and which rows go to each (None: all)."""
+        """The topics of these rows, and the rows of each (None: all)."""
         if self._topic is not None:
             return [(self._find([self._topic])[0], None)]
         column = columns["topic"]
@@ -230,7 +234,9 @@ class Scatter:
                 self._flush(other)
 
     def _flush(self, place: tuple[Target, int], *, whole: bool = True) -> None:
-        """Chunks of what waits for one partition. Without `whole`, what does not fill one goes on waiting."""
+        """Emit the buffered rows of one partition as chunks. Unless `whole`, a last chunk that is not full stays
+        buffered.
+        """
         waiting = self._waiting.pop(place)
         rows = [part for part, _ in waiting.parts]
         batch = rows[0] if len(rows) == 1 else pa.concat_batches(rows)
@@ -253,7 +259,7 @@ class Scatter:
 
 
 class _Waiting:
-    """Rows of one partition that do not fill a chunk yet."""
+    """Buffered rows of one partition that do not fill a chunk yet."""
 
     __slots__ = ("parts", "rows", "size")
 
@@ -279,7 +285,7 @@ def _check_schema(schema: pa.Schema, topic: str | None) -> None:
 
 
 def _plain(column: pa.Array, name: str) -> pa.Array:
-    """The column in the one type that it has from here on."""
+    """The column, cast to the type that the rest of this module expects."""
     kind = {"partition": pa.int32(), "topic": pa.string(), "headers": HEADER_LIST}.get(name, pa.binary())
     if name in ("value", "key") and not _textual(column.type):
         raise UnusableColumns(f"column {name} is {column.type}; binary or string is needed")
@@ -309,7 +315,7 @@ def _plain_headers(column: pa.Array) -> pa.Array:
     if kind == HEADER_LIST:
         return column
     try:
-        return column.cast(HEADER_LIST)  # this also finds names that are no text
+        return column.cast(HEADER_LIST)  # also rejects names that are not valid UTF-8
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise UnusableColumns(f"column headers is {kind}; {HEADER_LIST} is needed ({error})") from error
 

@@ -1,8 +1,8 @@
-"""Publications: records that were staged elsewhere, by many, and become part of the log together and exactly once.
+"""Publications: records that were staged by many tasks and are added to the log together, exactly once.
 
-An application numbers its batches, each higher than the one before. A publication is known by whose application it is
-and by that number: what is asked for again, also after a restart, is known to have happened and happens no more. Here
-are the rules; `publications` has them carried out.
+An application numbers its batches in ascending order. A publication is identified by its application and this number,
+so a repeated request, even after a restart, is recognized as done. This module has the rules; `publications` executes
+them.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from penstock.broker.tenancy.fair_share import check_room as check_share
 KEY_BYTES: Final = 16
 MAX_APP_CHARACTERS: Final = 255
 MAX_BATCH: Final = (1 << 63) - 1
-REMEMBERED_US: Final = 7 * 86_400_000_000  # an application that published within this time is never forgotten
+REMEMBERED_US: Final = 7 * 86_400_000_000  # an application that published within this time is never evicted
 ONCE: Final = "\0once-"
 """How the names of applications begin that publish a single time. Nobody asks again, so they are not remembered."""
 
 
 class Running(msgspec.Struct, array_like=True):
-    """A publication in several steps. It was decided that it happens; nothing but missing files can keep it from it."""
+    """A publication in several steps that has begun. It will be finished unless its files are missing."""
 
     batch: int
-    refs: list[str]  # what was staged for it, in the order in which it is appended
+    refs: list[str]  # staged files, in the order in which they are appended
     once: bool
-    done: int = 0  # how many of all their chunks are in the log
+    done: int = 0  # number of chunks already in the log
 
 
 class Publication(msgspec.Struct, array_like=True):
     """The state of an application's publications."""
 
     key: bytes
-    at: int  # µs since 1970, when it last published something
-    batch: int = -1  # the last that is published
+    at: int  # µs since 1970: time of its last publication
+    batch: int = -1  # the last one published
     running: Running | None = None
-    tenant: str = ""  # empty: it is not known
+    tenant: str = ""  # empty if unknown
 
 
 Publications: TypeAlias = dict[bytes, Publication]
@@ -53,8 +53,9 @@ Publications: TypeAlias = dict[bytes, Publication]
 
 
 def app_key(identity: Identity, scope: Scope, app: str) -> bytes:
-    """The key of the application. It is nobody else's, whatever name they give theirs: nor that of a user who got
-    the same name later, whose records would be taken for published."""
+    """The key of an application. It is unique to the identity, so that applications of others with the same name do not
+    collide; nor do those of a later user with the same name, whose records would be taken for published.
+    """
     who = "\0".join((identity.name, identity.tenant or "", "" if identity.tenant is None else "@", str(identity.since)))
     return blake2b("\0".join((*scope, who, app)).encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES).digest()
 

@@ -1,7 +1,7 @@
-"""All publications of a broker: who may stage records, and letting what was staged become part of the log exactly once.
-What was begun and not finished, because the process ended or the disk was full, is finished from here.
+"""All publications of a broker: permits to stage records, and publishing staged records exactly once. Publications that
+were interrupted, by the end of the process or a full disk, are resumed here.
 
-The rules are in `publication`, the way of one publication in `publishing`, and the files in `staging`.
+`publication` has the rules, `publishing` the steps of one publication, and `staging` the files.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from penstock.log.errors import CommitFailed, LogError, LogFull, LogUnavailable
 
 logger = logging.getLogger(__name__)
 
-AT_ONCE: Final = 2  # publications that are being appended: each holds a few MiB
-TRY_AGAIN: Final = 1_000_000  # µs after a failure
+AT_ONCE: Final = 2  # publications being appended at once: each holds a few MiB
+TRY_AGAIN: Final = 1_000_000  # retry delay after a failure, µs
 CLEAN_EVERY: Final = 3_600_000_000  # µs
 
 
 class Permit(NamedTuple):
     """A permit to stage records."""
 
-    app: str  # as it was given, or one of their own for those that publish once
-    key: bytes  # of all that is staged for it
-    topics: list[Topic]  # in the order of the names
+    app: str  # as given, or a generated one for a one-time publication
+    key: bytes  # in the names of all files staged for it
+    topics: list[Topic]  # in the order of the requested names
 
 
 class Publications:
@@ -47,20 +47,20 @@ class Publications:
         *,
         token: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
-        """`topic` finds or makes a topic for one who produces."""
+        """`topic` finds or creates a topic for a producer."""
         self._context = context
         self._topic = topic
         self._token = token
-        self._runs: dict[bytes, PublicationRun] = {}  # by the application's key, which has one at a time
-        self._line: deque[PublicationRun] = deque()  # those of them that wait for their turn
+        self._runs: dict[bytes, PublicationRun] = {}  # by application key; an application has one at a time
+        self._line: deque[PublicationRun] = deque()  # runs that have not started yet
         self._active = 0
-        self._waiting: dict[str, int] = {}  # requests without an answer, by tenant
+        self._waiting: dict[str, int] = {}  # unanswered requests, by tenant
         self._started = context.clock()
         self._cleaned: int | None = None
-        self._try_at: int | None = 0  # when to look for what was begun and is not finished
+        self._try_at: int | None = 0  # when to look for interrupted publications
 
     def __len__(self) -> int:
-        """The number of publications under way."""
+        """The number of publications in progress."""
         return len(self._runs)
 
     # -- for clients
@@ -68,8 +68,9 @@ class Publications:
     def prepare(
         self, identity: Identity, scope: Scope, app: str | None, batch: int, names: Sequence[str]
     ) -> tuple[Permit, CommitGroup | None]:
-        """Permission to stage records of these topics; those that are missing come into being as with any other
-        producer. True once the group is committed. `app` None: to be published once, and by nobody else."""
+        """Permission to stage records for these topics; missing topics are created as for any other producer. Valid
+        once the group is committed. `app` None: a one-time publication under a generated name.
+        """
         self._require(identity, scope)
         for name in names:
             self._context.access.require(identity, Permission.WRITE, scope, name)
@@ -80,8 +81,9 @@ class Publications:
         return Permit(app, app_key(identity, scope, app), found), self._context.state_log.pending_commit
 
     def publish(self, identity: Identity, scope: Scope, app: str, batch: int, refs: Sequence[str]) -> Publishing:
-        """Everything that these refs name is in the log once the outcome in the answer is committed, and if it was
-        there already, it is so once. If the outcome fails, or this raises, the same may be asked for again."""
+        """Publish the files named by `refs`. All of their records are in the log, exactly once, when the outcome of the
+        returned request is committed. If it fails, or this raises, the same request may be repeated.
+        """
         self._require(identity, scope)
         key = self._key(identity, scope, app, batch, refs)
         self._context.state_log.current()
@@ -95,7 +97,7 @@ class Publications:
         return request
 
     def discard(self, identity: Identity, scope: Scope, app: str, batch: int, refs: Sequence[str]) -> None:
-        """These will not be published. What is being published, or was, is not touched."""
+        """Delete staged files that will not be published. Files of running or finished publications are not touched."""
         self._require(identity, scope)
         key = self._key(identity, scope, app, batch, refs)
         state, staging = self._context.state_log.current(), self._context.staging
@@ -108,7 +110,7 @@ class Publications:
         self._context.access.require_any(identity, Permission.WRITE, scope)
 
     def _key(self, identity: Identity, scope: Scope, app: str, batch: int, refs: Sequence[str]) -> bytes:
-        """The application's key, if all refs are of this batch of it."""
+        """The application's key. Raises unless all refs belong to this batch of it."""
         check_app(app, batch)
         key = app_key(identity, scope, app)
         if len(refs) > self._context.limits.publication_refs:
@@ -122,10 +124,10 @@ class Publications:
                 raise StagedNotFound(ref, "it is not of this application and batch")
         return key
 
-    # -- one after the other
+    # -- scheduling
 
     def _consider(self, request: Publishing) -> None:
-        """Answer, begin, or wait for what is under way."""
+        """Answer the request, start it, or queue it behind the running publication of its application."""
         state_log = self._context.state_log
         try:
             known = state_log.current().publications.get(request.key)
@@ -148,7 +150,7 @@ class Publications:
             request.outcome.finish(error)
 
     def _repeat(self, request: Publishing) -> None:
-        """As certain as the first one: it may still be on its way to the disk."""
+        """Answer a request that was already published, once that is durable: its commit may still be pending."""
         request.repeated = True
         self._context.metrics.publications_repeated += 1
 
@@ -196,8 +198,9 @@ class Publications:
         self._advance()
 
     def _doubtful(self, run: PublicationRun, error: Exception) -> Exception:
-        """The error of a publication that has begun: unless the beginning itself found no room, more of it may appear
-        later, or everything."""
+        """The error to report for a publication that has begun. Unless there was no room even for its first event, the
+        rest of it may still be appended later.
+        """
         known = self._context.state_log.state.publications.get(run.key)
         begun = known is not None and known.running is not None and known.running.batch == run.batch
         if isinstance(error, CommitFailed) or (isinstance(error, LogFull | LogUnavailable) and not begun):
@@ -205,10 +208,12 @@ class Publications:
         return CommitFailed(f"outcome unknown: the publication has begun, and is to be finished later: {error}")
 
     def _drop(self, run: PublicationRun, error: Exception) -> None:
-        """Nothing will ever finish it: whoever asks again begins anew, and what is in the log stays there."""
+        """Give up a publication that can never be finished: a repeated request starts from the beginning, and chunks
+        already in the log stay there.
+        """
         known = self._context.state_log.current().publications.get(run.key)
         if known is None or known.running is None or known.running.batch != run.batch:
-            return  # a group failed, and with it the beginning: nothing of it is in the log
+            return  # its start event was in a group that failed: nothing of it is in the log
         logger.error(
             "batch %d of a publication cannot be finished, and %d of its chunks are in the log: %s",
             run.batch,
@@ -226,13 +231,13 @@ class Publications:
         if not self._waiting[tenant]:
             del self._waiting[tenant]
 
-    # -- by the clock
+    # -- periodic work
 
     def rebuilt(self) -> None:
         self._try_at = self._context.clock() + TRY_AGAIN
 
     def sweep(self, now: int) -> None:
-        """Go on with what was begun. A few times a second; `now` is the wall clock, in µs."""
+        """Resume interrupted publications. Called a few times a second; `now` is the wall clock, in µs."""
         if self._try_at is not None and not 0 < self._try_at - now <= TRY_AGAIN:
             self._try_at = None
             for known in list(self._context.state_log.current().publications.values()):
@@ -240,7 +245,7 @@ class Publications:
                     self._enter(PublicationRun(self._context, known.key, self._ended, running=known.running))
 
     def clean(self, now: int) -> None:
-        """Remove staged files that nobody needs: at first, and then every hour, however often it is called."""
+        """Delete staged files that are no longer needed: on the first call, and then at most once an hour."""
         if self._cleaned is not None and 0 <= now - self._cleaned < CLEAN_EVERY:
             return
         self._cleaned = now
@@ -265,4 +270,4 @@ class Publications:
 
 
 def _nothing() -> None:
-    """There is nothing to do after that."""
+    """Callback for work without a follow-up."""

@@ -1,13 +1,13 @@
-"""One publication on its way into the log: what was staged for it is read, looked at, and appended.
+"""One publication in progress: its staged files are read, validated and appended.
 
-A small one is a single entry of the log. A large one takes several, each with its records and the note of how far it
-got, after a first entry that says that it has begun; from then on it is the broker's business to finish it, whatever
-becomes of the client, of the disk or of the process. Files are read off the broker's thread, a step ahead; every step
-is small, so that nobody else waits for long.
+A small one is a single entry of the log. A large one begins with an entry that records its start, followed by several
+entries that each hold records and the progress so far. Once it has begun, the broker finishes it, whatever happens to
+the client, the disk or the process. Files are read off the broker's thread, one step ahead; steps are small, so that
+the event loop is never blocked for long.
 
-Records have to fit the schema that their topic has when they are appended. Those of a large publication are looked at
-before it begins, while they can still be refused. If the topic has got another schema since, they are looked at again,
-and become dead letters if they do not fit.
+Records must match the schema of their topic at the time they are appended. Those of a large publication are validated
+before it begins, while they can still be rejected. If the schema has changed since, they are validated again, and
+become dead letters if they do not match.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from penstock.log.errors import EntryTooLarge, LogError
 
 logger = logging.getLogger(__name__)
 
-STEP_BYTES: Final = 2 << 20  # of an entry of a large publication: while it is put together nobody else is served
-EVENT_BYTES: Final = 1024  # more than the event at the end of an entry takes
+STEP_BYTES: Final = 2 << 20  # of an entry of a large publication; building it blocks the event loop
+EVENT_BYTES: Final = 1024  # upper bound for the event at the end of an entry
 CHECKED_WEIGHT: Final = STEP_BYTES // CHECKED_RECORDS  # a record with a schema costs as much time as so many bytes
 
 
 class Publishing:
-    """A request to publish. `outcome` is done when everything is in the log, or cannot be: then its error says why."""
+    """A request to publish. `outcome` is done when everything is in the log, or has failed with an error."""
 
     __slots__ = ("batch", "identity", "key", "once", "outcome", "refs", "repeated", "rows", "scope")
 
@@ -59,12 +59,12 @@ class Publishing:
         self.once = once
         self.outcome = CommitGroup()
         self.rows = 0
-        self.repeated = False  # an earlier request is the one that counts, and told how many rows
+        self.repeated = False  # already published: the first reply had the number of rows
 
 
 @dataclass(frozen=True, slots=True)
 class PublishContext:
-    """The parts of the broker that a publication needs."""
+    """The services that a publication needs."""
 
     state_log: StateLog
     access: Access
@@ -101,7 +101,7 @@ class PublicationRun:
         request: Publishing | None = None,
         running: Running | None = None,
     ) -> None:
-        """Either what somebody asks for, or what the state says was begun."""
+        """Give either a client's `request`, or `running`: a publication that has begun, according to the state."""
         goal = request or running
         assert goal is not None
         self._context = context
@@ -111,13 +111,13 @@ class PublicationRun:
         self.refs = list(goal.refs)
         self.once = goal.once
         self.request = request
-        self._tenant = "" if request is None else request.scope.tenant  # of one that was begun the state knows it
-        self.behind: list[Publishing] = []  # those who wait for it to end
-        self.begun = running is not None  # it is said in the log that it will be finished
+        self._tenant = "" if request is None else request.scope.tenant  # of a resumed one, the state has it
+        self.behind: list[Publishing] = []  # requests that wait for it to end
+        self.begun = running is not None  # its start is in the log, so it has to be finished
         self.rows = 0
         self._parts: list[_Part] = []
-        self._checked: dict[int, Schema | None] = {}  # topic → the schema that all its records are known to fit
-        self._read: tuple[int, int, list[Columns]] | None = None  # first and end of what is read, and its columns
+        self._checked: dict[int, Schema | None] = {}  # topic → the schema that all its records are known to match
+        self._read: tuple[int, int, list[Columns]] | None = None  # range of parts read ahead, and their columns
         self._fetching = self._committing = False
         self._over = False
 
@@ -125,10 +125,10 @@ class PublicationRun:
         staging, refs = self._context.staging, self.refs
         self._work(lambda: [staging.manifest(ref) for ref in refs], self._found)
 
-    # -- the way through
+    # -- steps
 
     def _work(self, work: Callable[[], object], conclude: Callable[..., None]) -> None:
-        """Off the loop, then on with `conclude`; an error on the way ends the run."""
+        """Run `work` off the loop, then `conclude` with its result; an error ends the run."""
         found = Deferred(work, conclude)
         self._context.executor(found.run, lambda: None if self._over else self._guard(found.finish))
 
@@ -158,14 +158,14 @@ class PublicationRun:
             self._check(0)
 
     def _max_bytes(self, wanted: int) -> int:
-        """Of one entry, beside its event."""
+        """The most bytes of records in one entry, leaving room for its event."""
         return min(wanted, self._context.state_log.engine.entry_bytes - EVENT_BYTES)
 
     def _check_topics(self, state: State, manifests: Sequence[Manifest]) -> None:
-        """Rights are looked at again, and topics must be those that were there when the records were staged."""
+        """Check permissions again, and that the topics are the ones the records were staged for."""
         request, max_bytes = self.request, self._max_bytes(MAX_BATCH_BYTES)
         assert request is not None
-        self._context.validator.check_room(request.scope.tenant)  # now: what has begun is finished
+        self._context.validator.check_room(request.scope.tenant)  # only now: a publication that has begun is finished
         topics = {number: name for manifest in manifests for number, name in manifest.topics.items()}
         for name in sorted(set(topics.values())):
             self._context.access.require(request.identity, Permission.WRITE, request.scope, name)
@@ -178,10 +178,12 @@ class PublicationRun:
             raise EntryTooLarge(f"records of {largest} bytes that cannot be parted; the log takes {max_bytes} at once")
 
     def _check(self, first: int) -> None:
-        """Before it is begun, everything that has a schema is looked at: afterwards nothing can be refused."""
+        """Validate all records whose topic has a schema before the publication begins: afterwards none can be
+        rejected.
+        """
         state = self._context.state_log.current()
         while first < len(self._parts) and _topic(state, self._parts[first]) is None:
-            self._checked[self._parts[first].chunk.topic] = None  # it may get a schema before all is appended
+            self._checked[self._parts[first].chunk.topic] = None  # it may get a schema before everything is appended
             first += 1
         if first == len(self._parts):
             self._begin()
@@ -197,7 +199,9 @@ class PublicationRun:
         self._fetch(first, first + 1, check)
 
     def _note_checked(self, topic: Topic, *, fitting: bool) -> None:
-        """Records of the topic were looked at. They need not be again if all of them fitted one and the same schema."""
+        """Note the result of a validation. It need not be repeated if all records of the topic matched one and the same
+        schema.
+        """
         schema = self._context.validator.schema(topic)
         same = self._checked.setdefault(topic.id, schema) is schema
         if not fitting or not same:
@@ -212,7 +216,7 @@ class PublicationRun:
         self._go_on()
 
     def _go_on(self) -> None:
-        """The next step, as soon as the last is committed and the files are read."""
+        """Append the next step, once the last one is committed and its files are read."""
         if self._committing or self._fetching:
             return
         running = self._running()
@@ -234,7 +238,7 @@ class PublicationRun:
     def _running(self) -> Running:
         found = self._context.state_log.current().publications.get(self.key)
         if found is None or found.running is None or found.running.batch != self.batch:
-            raise BrokerError("the publication was taken back")  # with a group that failed; the request may come again
+            raise BrokerError("the publication was taken back")  # its group failed; the request may be repeated
         return found.running
 
     def _fetch_step(self, first: int) -> None:
@@ -258,7 +262,7 @@ class PublicationRun:
         staging, places = self._context.staging, [(part.ref, part.chunk) for part in self._parts[first:end]]
         self._work(lambda: staging.read(places), lambda columns: then(first, end, columns))
 
-    # -- into the log
+    # -- appending
 
     def _append_all(self, first: int, end: int, columns: list[Columns]) -> None:
         kept = self._context.limits.publishing_apps
@@ -289,7 +293,7 @@ class PublicationRun:
             self._guard(self._go_on)
 
     def _writes(self, state: State, parts: Sequence[_Part], columns: Sequence[Columns]) -> _Writes:
-        """The writes of a step. Records for a topic that was deleted meanwhile go with it."""
+        """The writes of a step. Records of a topic that was deleted meanwhile are dropped."""
         writes: list[Write] = []
         created: list[TopicCreated] = []
         rows = size = dead_lettered = 0
@@ -312,7 +316,9 @@ class PublicationRun:
         return _Writes(writes, created, rows, size, dead_lettered)
 
     def _admit(self, topic: Topic, chunk: Chunk, columns: Columns, coming: Sequence[TopicCreated]) -> ValidatedRecords:
-        """As any other client's records; once it has begun, as records that were accepted: see `RecordValidator`."""
+        """Validate records like any client's; once the publication has begun, as accepted ones: see
+        `RecordValidator`.
+        """
         validator = self._context.validator
         count = columns.count
         batch = Batch(columns.build(0, 0, 0, bytes(8 * count), 0, 0))
@@ -330,15 +336,16 @@ class PublicationRun:
         )
 
     def _to_check(self, topic: Topic) -> bool:
-        """True if records of the topic are to be looked at when they are appended: those of a publication that has
-        begun, only if that was not done before, by the same schema."""
+        """Whether records of the topic are validated when they are appended. Once the publication has begun, only if
+        they were not validated before with the current schema.
+        """
         if topic.settings.schema is None:
             return False
         known = self._checked.get(topic.id) if self.begun else None
         return known is None or self._context.validator.schema(topic) is not known
 
     def _weight(self, state: State, chunk: Chunk) -> int:
-        """The cost of a chunk, in bytes of records that need not be looked at."""
+        """The cost of a chunk, in bytes of records without validation."""
         topic = state.topics_by_id.get(chunk.topic)
         if topic is None or not self._to_check(topic):
             return chunk.size
@@ -351,7 +358,7 @@ class PublicationRun:
 
 
 def _topic(state: State, part: _Part) -> Topic | None:
-    """The part's topic, if its records are to be checked."""
+    """The part's topic, if its records are to be validated."""
     topic = state.topics_by_id.get(part.chunk.topic)
     return None if topic is None or topic.settings.schema is None else topic
 

@@ -1,14 +1,14 @@
-"""Staged files: records on their way into the log, as columns for each partition, in a directory of their own.
+"""Staged files: records to be published, as columns per partition, in a separate directory.
 
-A stream of records becomes one file (written by another process than the broker's), and a publication makes the files
-of many streams part of the log. Nothing in them counts before that. A file is made of
+A stream of records becomes one file (written by the Flight worker), and a publication adds the files of many streams to
+the log. Until then they have no effect. A file consists of
 
     chunks    encoded columns (`penstock.log.columns`), each of one partition and about 1 MiB long, one after the other
     manifest  `Manifest`, as msgpack
     trailer   16 bytes, see `_TRAILER`
 
-It has its name when it is whole. The name tells for which publication it is and when it was staged, so that what
-nobody needs any more is found without a look into it; nothing in a name was chosen by a client.
+A file gets its final name when it is complete. The name contains its publication and when it was staged, so that
+obsolete files are found without opening them; no part of a name is chosen by a client.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from penstock.log.files import File, Files
 
 DIRECTORY: Final = "staging"
 UNFINISHED: Final = ".part"
-CHUNK_BYTES: Final = 1 << 20  # about, unless a single record is larger
-CHECKED_RECORDS: Final = 500  # most records of a chunk whose topic has a schema: nobody is served while it is checked
-KEPT_US: Final = 86_400_000_000  # how long something staged is kept for a publication
+CHUNK_BYTES: Final = 1 << 20  # approximate; a single record may be larger
+CHECKED_RECORDS: Final = 500  # most records of a chunk whose topic has a schema; validating it blocks the event loop
+KEPT_US: Final = 86_400_000_000  # how long a staged file is kept for its publication
 TOKEN_BYTES: Final = 8
-LARGE_PIECE: Final = 64 << 10  # of what is written alone, without another copy
+LARGE_PIECE: Final = 64 << 10  # pieces of this size are written directly, without a copy
 PILE_BYTES: Final = 1 << 20  # of small pieces that are written together
 
 MAGIC: Final = b"PSS1"
@@ -69,7 +69,7 @@ def new_ref(key: bytes, batch: int, now: int, token: Callable[[int], bytes]) -> 
 
 
 def parse_ref(name: str) -> Ref | None:
-    """None for anything that `Ref` does not give as text."""
+    """The parsed name; None if it is not of the form that `Ref` produces."""
     found = _NAME.fullmatch(name)
     if found is None:
         return None
@@ -85,7 +85,7 @@ class Chunk(msgspec.Struct, array_like=True, frozen=True):
     place: int
     length: int
     count: int
-    size: int  # about what it takes in the log
+    size: int  # approximate bytes in the log
 
 
 class Manifest(msgspec.Struct, array_like=True, frozen=True):
@@ -99,7 +99,7 @@ _decoder = msgspec.msgpack.Decoder(Manifest)
 
 
 class StagedWriter:
-    """One staged file that is being written. `finish`, or `abandon`, of which nothing is left."""
+    """Writes one staged file. End with `finish`, or with `abandon`, which leaves nothing behind."""
 
     def __init__(self, files: Files, ref: Ref, *, sync: bool) -> None:
         self._files = files
@@ -124,7 +124,7 @@ class StagedWriter:
         self._rows += columns.count
 
     def _add(self, *pieces: bytes) -> None:
-        """A large piece is written as it is, small ones together."""
+        """Large pieces are written directly, small ones together."""
         for piece in pieces:
             self.byte_size += len(piece)
             self._pile.append(piece)
@@ -143,7 +143,7 @@ class StagedWriter:
                 self._written += len(data)
 
     def finish(self) -> Staged:
-        """The file has its name; with `sync`, a loss of power does not take it away any more."""
+        """Complete the file under its final name; with `sync`, it then survives a power failure."""
         assert self._file is not None
         manifest = _encoder.encode(Manifest(self._topics, self._chunks, self._rows))
         self._add(manifest + _TRAILER.pack(len(manifest), crc32c(manifest), MAGIC))
@@ -158,7 +158,7 @@ class StagedWriter:
         return Staged(self._ref, self._rows)
 
     def abandon(self) -> None:
-        """Also after a `finish` that failed."""
+        """Delete the file; may also be called after `finish` failed."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -168,14 +168,15 @@ class StagedWriter:
 
 
 class Staging:
-    """The directory of staged files, for those who read and remove them. All of it may block; any thread. Without
-    `files` there is nothing staged, and never will be."""
+    """The directory of staged files, for reading and removing them. All methods may block; any thread. Without `files`,
+    staging is disabled.
+    """
 
     def __init__(self, files: Files | None = None) -> None:
         self._files = files
 
     def manifest(self, ref: str) -> Manifest:
-        """Raises StagedNotFound also for a file that is not whole."""
+        """The file's manifest. Raises StagedNotFound, also for an incomplete or damaged file."""
         file = self._open(ref)
         try:
             size = file.size()
@@ -190,7 +191,7 @@ class Staging:
             file.close()
 
     def read(self, places: Iterable[tuple[str, Chunk]]) -> list[Columns]:
-        """These chunks. Raises StagedNotFound for what is gone or damaged, OSError for what cannot be read."""
+        """The columns of these chunks. Raises StagedNotFound for missing or damaged ones, OSError if reading fails."""
         found: list[Columns] = []
         file: File | None = None
         opened = ""
@@ -215,7 +216,7 @@ class Staging:
             raise StagedNotFound(ref) from error
 
     def names(self) -> list[str]:
-        """Of everything in the directory, whole or not."""
+        """The names of all files in the directory, complete or not."""
         if self._files is None:
             return []
         try:
@@ -224,7 +225,7 @@ class Staging:
             return []
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove the files. Those that cannot be removed are found again by `leftovers`."""
+        """Remove the files. Those that cannot be removed will be found again by `leftovers`."""
         if self._files is None:
             return
         for name in names:
@@ -232,7 +233,7 @@ class Staging:
                 self._files.remove(f"{DIRECTORY}/{name}")
 
     def remove_published(self, key: bytes, batch: int) -> None:
-        """Whatever was staged for the application's batches up to this one."""
+        """Remove all files staged for the application's batches up to this one."""
         self.remove([name for name in self.names() if _of(name, key, batch)])
 
 
@@ -258,10 +259,12 @@ def leftovers(
     now: int,
     started: int = 0,
 ) -> list[str]:
-    """Files that may be removed: staged for batches that are published, or so long ago that nobody will ask for it, or
-    not finished when the broker was `started`, and with it the process that writes.
+    """Files that may be removed: of published batches, too old to be published, or unfinished when the broker (and with
+    it the writing process) was `started`.
 
-    `published` tells the last batch of an application (-1: none), `needed` whether a publication is using a file."""
+    `published` returns the last published batch of an application (-1: none), `needed` whether a publication is using a
+    file.
+    """
     found = []
     for name in names:
         ref = parse_ref(name.removesuffix(UNFINISHED))

@@ -1,3 +1,3 @@
-"""Schemas: versions, compatibility, and validation of records. Start at `schemas.py`, which is `broker.schemas`; what
-a definition means is in `formats/`.
+"""Schemas: versions, compatibility, and validation of records. Start at `schemas.py`, which is `broker.schemas`; the
+schema languages are in `formats/`.
 """

@@ -1,6 +1,6 @@
-"""Tables of topics: what there is to do for them, as values, and the rules of what comes next. Pure.
+"""Tables of topics: the jobs to do for them, as values, and the rules that choose the next one. Pure.
 
-The work itself is done in a process of its own, by `penstock.log.tables`; a job tells it all that it has to know.
+The work is done in a separate process, by `penstock.log.tables`; a job carries everything it needs.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from penstock.log.engine import ClosedFile, ClosedSpan, number_of, topic_of
 from penstock.log.tables.damage import Damage
 from penstock.log.tables.location import TableRef
 
-TOPICS_AT_ONCE: Final = 256  # of one job: what it has done is known only at its end
-SPAN_OF_RETENTION: Final = 10  # a file of a table has at most this part of what retention keeps
-FIRST_PAUSE: Final = 1_000_000  # µs after a failure; doubled with each one that follows
+TOPICS_AT_ONCE: Final = 256  # per job: its outcome is known only at its end
+SPAN_OF_RETENTION: Final = 10  # a file of a table holds at most one tenth of what retention keeps
+FIRST_PAUSE: Final = 1_000_000  # backoff after a failure, µs; doubled with each further one
 LONGEST_PAUSE: Final = 300_000_000
-LOOKS_AT_ONCE: Final = 64  # topics that one search for a table to look after goes through
-TYPED_VERSIONS: Final = 20  # of a schema, by which values are read
+LOOKS_AT_ONCE: Final = 64  # topics examined by one search for a table to maintain
+TYPED_VERSIONS: Final = 20  # of a schema, used to decode values
 TYPED_BYTES: Final = 4 << 20  # of the definitions in one job
-TROUBLE: Final = 3  # failures in a row that an operator should know of
+TROUBLE: Final = 3  # consecutive failures from which the operator is told
 
 
 @dataclass(frozen=True, slots=True)
 class TablePolicy:
-    """The default of topics, and the location of tables."""
+    """The default for topics, and the location of tables."""
 
     enabled: bool = False
-    root: str = ""  # a folder, or any URL that `deltalake` takes
+    root: str = ""  # a folder, or any URL that `deltalake` accepts
     options: Mapping[str, str] = field(default_factory=dict)  # for the object store
-    file_bytes: int = 256 << 20  # what small files are merged to
-    keep_us: int = 3_600_000_000  # how long files that were replaced stay, for those who still read them
-    maintenance_us: int = 60_000_000  # between two looks at a table
-    typed: bool = True  # topics with a schema have a typed table, too
+    file_bytes: int = 256 << 20  # target size when small files are merged
+    keep_us: int = 3_600_000_000  # how long replaced files are kept for readers that still use them
+    maintenance_us: int = 60_000_000  # between two care jobs of a table
+    typed: bool = True  # topics with a schema also have a typed table
 
 
 # -- jobs
 
 
 class TableSpan(NamedTuple):
-    """Offsets of a partition to take over, and where its log starts."""
+    """Offsets of a partition to add to its table, and the partition's log start."""
 
     first: int
     end: int
@@ -52,91 +52,92 @@ class TableSpan(NamedTuple):
 
 
 class TypedRows(msgspec.Struct):
-    """The schemas and bounds by which the typed table of a topic is made."""
+    """The schemas and bounds for the typed table of a topic."""
 
-    schemas: list[Schema]  # the newest versions, the oldest of them first
-    hidden: dict[int, list[int]]  # by partition: the offset below which all records are gone, and single ones
+    schemas: list[Schema]  # the newest versions, in ascending order
+    hidden: dict[int, list[int]]  # by partition: offset below which all records are gone, then single removed ones
 
 
 class TableShare(msgspec.Struct):
-    """The share of a segment that belongs to one table."""
+    """The part of a segment that belongs to one table."""
 
     ref: TableRef
-    spans: dict[int, TableSpan]  # by the partition's number
+    spans: dict[int, TableSpan]  # by partition number
     typed: TypedRows | None = None
 
 
 class BuildJob(msgspec.Struct, tag="build"):
-    """Take over what a closed segment has."""
+    """Add the records of a closed segment to tables."""
 
     id: int
-    sequence: int  # of the file
+    sequence: int  # of the segment
     shares: list[TableShare]
 
 
 class CareJob(msgspec.Struct, tag="care"):
-    """Look after a table: drop what lies below the log starts, merge small files, remove what nobody reads any more,
-    and say what retention wants to go."""
+    """Maintain a table: drop records below the log starts, merge small files, delete files that nobody reads any more,
+    and report which records retention should remove.
+    """
 
     id: int
     ref: TableRef
     now: int  # for retention, µs
-    starts: dict[int, int]  # log starts that no crash takes back
+    starts: dict[int, int]  # durable log starts
     limits: dict[int, tuple[float | None, int | None]]  # seconds and bytes to keep
-    journal_bytes: dict[int, int]  # of each partition, in segments alone
+    journal_bytes: dict[int, int]  # of each partition, in segments only
     file_bytes: int
-    file_seconds: float | None  # from the oldest to the newest record of a merged file
+    file_seconds: float | None  # the most between the oldest and the newest record of a merged file
     keep_seconds: float
     typed: TypedRows | None = None
 
 
 class RemoveJob(msgspec.Struct, tag="remove"):
-    """The topic is gone: remove its table."""
+    """Remove the table of a deleted topic."""
 
     id: int
     ref: TableRef
 
 
 class RepairJob(msgspec.Struct, tag="repair"):
-    """Build again what is damaged in a table, as far as the journal has it."""
+    """Rebuild damaged parts of a table, as far as the journal still has the records."""
 
     id: int
     ref: TableRef
     starts: dict[int, int]  # log starts of all partitions
-    ends: dict[int, int]  # up to where the journal believes that the table has each
-    checksums: bool  # also write files again that have none
-    verify: bool = False  # only look
+    ends: dict[int, int]  # by partition: the end of the table according to the journal
+    checksums: bool  # also rewrite files that have no checksums
+    verify: bool = False  # only check, change nothing
 
 
 Job = BuildJob | CareJob | RemoveJob | RepairJob
 
 
 class RepairReport(msgspec.Struct):
-    """The outcome of a repair, and the table as it is now."""
+    """The outcome of a repair, and the condition of the table afterwards."""
 
     sound: bool
     version: int | None
-    records: int  # that can be read
-    compared: int  # those of them that the journal has too
+    records: int  # readable ones
+    compared: int  # readable ones that were compared with the journal
     log_rebuilt: bool = False
     rebuilt: list[Damage] = []
-    lost: list[Damage] = []  # what neither the journal nor any file has: errors for whoever reads it
+    lost: list[Damage] = []  # neither in the journal nor in any file: reading these fails
     removed: list[str] = []  # damaged files that no version needed
-    rewritten: int = 0  # sound files that had no checksums
-    copies: str = ""  # where to find what was replaced
-    left: list[Damage] = []  # all that is damaged now
-    problems: list[str] = []  # what else is not as it should be now
+    rewritten: int = 0  # intact files that had no checksums
+    copies: str = ""  # location of copies of the replaced files
+    left: list[Damage] = []  # remaining damage
+    problems: list[str] = []  # other remaining problems
 
 
 class TableOutcome(msgspec.Struct):
-    """The outcome of a job, for one table: an error, or the offsets that were asked for."""
+    """The outcome of a job for one table: an error, or offsets."""
 
     topic: int
     error: str = ""
-    offsets: dict[int, int] = {}  # of a build: up to where the table has each partition; of care: new log starts
-    bytes: int | None = None  # of care: what the table's files take, if that could be found out
+    offsets: dict[int, int] = {}  # of a build: the table's end in each partition; of care: new log starts
+    bytes: int | None = None  # of care: size of the table's files, if it could be determined
     report: RepairReport | None = None  # of a repair
-    typed_error: str = ""  # of the typed table, which holds up nothing else
+    typed_error: str = ""  # of the typed table, which does not block anything else
 
 
 class JobDone(msgspec.Struct):
@@ -150,8 +151,9 @@ class JobDone(msgspec.Struct):
 def next_build(
     closed: Sequence[ClosedFile], wanted: Callable[[int], bool], backing_off: Container[int]
 ) -> tuple[int, dict[int, dict[int, ClosedSpan]]] | None:
-    """The oldest file that has something for a table: its number, and spans by topic and partition. Topics that are
-    `backing_off` wait, and then also with what later files have: a table takes its records in order."""
+    """The oldest file that has records for a table: its number, and spans by topic and partition. Topics that are
+    `backing_off` are skipped in all files, because a table takes its records in order.
+    """
     for file in closed:
         found: dict[int, dict[int, ClosedSpan]] = {}
         for partition, span in file.spans.items():
@@ -166,18 +168,18 @@ def next_build(
 
 
 def merged_span(seconds: float | None) -> float | None:
-    """The span of time that a merged file may have, so that retention by age takes it in time."""
+    """The longest time span of a merged file, so that retention by age can remove it in time. In seconds."""
     return None if seconds is None else max(seconds / SPAN_OF_RETENTION, 1.0)
 
 
 def merged_bytes(target: int, limit: int | None) -> int:
-    """As `merged_span`, for retention by bytes."""
+    """Like `merged_span`, for retention by bytes."""
     return target if limit is None else max(min(target, limit // SPAN_OF_RETENTION), 1)
 
 
 @dataclass(slots=True)
 class Failures:
-    """Of one table, or of all of them together: how often in a row, and until when to leave it alone."""
+    """Consecutive failures of a table, or of all tables together, and the end of the backoff."""
 
     count: int = 0
     until: int = 0  # µs
@@ -189,13 +191,13 @@ class Failures:
         self.until = now + min(FIRST_PAUSE << min(self.count - 1, 20), LONGEST_PAUSE)
 
     def interrupted(self, reason: str) -> None:
-        """Without a pause: whoever was interrupted makes one before it asks again."""
+        """Count a failure without a backoff: the worker that was interrupted pauses before it asks for another job."""
         self.count += 1
         self.reason = reason
 
 
 def in_trouble(topics: Mapping[int, Topic], failures: Mapping[int, Failures]) -> list[str]:
-    """The problems that an operator should know of."""
+    """The problems that an operator should know about."""
     return [
         f"the table of topic '{topics[topic].name}' cannot be built ({found.count} attempts): {found.reason}"
         for topic, found in failures.items()

@@ -1,8 +1,7 @@
-"""The broker's tables: one for each topic, with the records of its closed segments. This module decides what is
-to be done for them, and when, and keeps what came of it; the work is done by a process that asks for jobs.
+"""The broker's tables: one per topic, with the records of its closed segments. This module decides which jobs to run,
+and when, and records their outcome; the table worker, a separate process, asks for jobs and runs them.
 
-One job at a time is under way. Whatever is lost, the process, the answer or the broker, is asked for again: building
-what is built already, and removing what is gone, does nothing.
+One job runs at a time. If the worker, its answer or the broker is lost, the job is issued again: jobs are idempotent.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ logger = logging.getLogger(__name__)
 
 class TableDescription(NamedTuple):
     ref: TableRef
-    ends: dict[int, int]  # of each partition: up to where the table has it, exclusive
+    ends: dict[int, int]  # the table's end in each partition, exclusive
 
 
 class Tables:
@@ -81,14 +80,14 @@ class Tables:
         self._held_until = 0  # µs
         self._failures: dict[int, Failures] = {}  # by topic
         self._typed_errors: dict[int, str] = {}  # by topic: why its typed table could not be written
-        self._line: deque[int] = deque()  # topics whose tables may need care, in their turn
-        self._looked: dict[int, int] = {}  # when each table was last looked after, by topic
-        self._any: bool | None = None  # whether there was a table at the start
-        self._touched: set[int] = set()  # topics whose tables have changed since
-        self._starts: dict[int, dict[int, int]] = {}  # log starts that each table was last told
+        self._line: deque[int] = deque()  # queue of topics whose tables may need care
+        self._looked: dict[int, int] = {}  # time of the last care job, by topic
+        self._any: bool | None = None  # whether any table existed at the first call of `exist`
+        self._touched: set[int] = set()  # topics whose tables have changed since their last care job
+        self._starts: dict[int, dict[int, int]] = {}  # log starts in the last care job of each table
         self._moving: dict[int, int] = {}  # bytes of the last build, by topic
-        self._built = False  # the last job was a build: now it is the turn of something else
-        self._sizes: dict[int, int] = {}  # of tables, in bytes, by topic; unknown until one was looked after
+        self._built = False  # the last job was a build: other jobs go first now
+        self._sizes: dict[int, int] = {}  # of tables, in bytes, by topic; unknown until the first care job
         self._repairs = Repairs()
         self._verifications = Repairs()
         self._past = LazyTieredReader(self._open_past)
@@ -107,7 +106,7 @@ class Tables:
     # -- repair
 
     def repair(self, identity: Identity, scope: Scope, topic: str, *, checksums: bool = False) -> RepairStatus:
-        """Ask for the repair of a topic's table: it is done in its turn, between other work on tables."""
+        """Request a repair of a topic's table; it is queued between other work on tables."""
         return self._repairs.ask(self._to_repair(identity, scope, topic).id, checksums=checksums)
 
     def repair_status(self, identity: Identity, scope: Scope, topic: str) -> RepairStatus:
@@ -115,19 +114,18 @@ class Tables:
         return self._repairs.status(self._to_repair(identity, scope, topic).id)
 
     def repair_progress(self, job: int, checked: int, total: int) -> None:
-        """The process that is at a repair has come so far."""
+        """Progress of the running repair, reported by the table worker."""
         if isinstance(self._job, RepairJob) and self._job.id == job:
             self._registry(self._job).progress(self._job.ref.topic, checked, total)
 
     def verify(self, identity: Identity, scope: Scope, topic: str) -> RepairStatus:
-        """Ask whether a topic's table is what the log was: it is looked at in its turn, between other work on
-        tables."""
+        """Request a check of a topic's table against the log; it is queued between other work on tables."""
         return self._verifications.ask(self._to_repair(identity, scope, topic).id, checksums=False)
 
     def watch(
         self, identity: Identity, scope: Scope, topic: str, on_progress: Callable[[int, int], None], *, verify: bool
     ) -> tuple[RepairWatch, Callable[[], bool]]:
-        """The end of a repair, or of a verification, that was asked for; and what withdraws it, if it has not begun."""
+        """A watcher of a requested repair or verification, and a function that cancels it if it has not begun."""
         number = self._to_repair(identity, scope, topic).id
         registry = self._verifications if verify else self._repairs
         return registry.watch(number, on_progress), lambda: registry.withdraw(number)
@@ -153,7 +151,7 @@ class Tables:
         return None
 
     def _repaired(self, job: RepairJob, outcome: TableOutcome) -> None:
-        """Only what is damaged now is told of from here on."""
+        """Record the outcome. From now on only the remaining damage is reported."""
         topic, report = job.ref.topic, outcome.report
         self._registry(job).finish(topic, report, outcome.error)
         if report is None:
@@ -171,10 +169,10 @@ class Tables:
             extra={"topic": topic},
         )
 
-    # -- where they are
+    # -- locations
 
     def find(self, topic: int) -> TableRef | None:
-        """The place of a topic's table, whether or not there is one. Any thread."""
+        """The location of a topic's table, whether or not it exists yet; None if there is no such topic. Any thread."""
         found = self._state_log.state.topics_by_id.get(topic)
         return None if found is None else self._ref(found)
 
@@ -187,13 +185,14 @@ class Tables:
         return table_ref(self._policy.root, self._policy.options, *scope, name, topic, writer)
 
     def _open_past(self) -> TieredReader:
-        from penstock.log.tables.row_group_reader import TablePast  # takes its time, and many brokers never need it
+        from penstock.log.tables.row_group_reader import TablePast  # slow to import, and many brokers never need it
 
         return TablePast(self.find)
 
     def _wanted(self, topic: int) -> bool:
-        """True if closed segments are to become a table. What is in it already stays there. Records that wait for their
-        time belong to no topic, and never do."""
+        """Whether closed segments of the topic are added to a table. Records that are in a table already stay there.
+        Delayed records that are not due belong to no topic and are never added.
+        """
         found = self._state_log.state.topics_by_id.get(topic)
         if found is None:
             return False
@@ -207,8 +206,9 @@ class Tables:
     # -- deleted topics
 
     def left_by(self, topic: Topic) -> list[TableLeft]:
-        """To be kept with the deletion of a topic: its table is to be removed. It may exist before the log has heard
-        of it."""
+        """To be stored with the deletion of a topic: its table has to be removed. The table may exist before the log
+        knows of it.
+        """
         if self._wanted(topic.id) or any(self._ends(topic).values()):
             return [TableLeft(topic.id, *topic.scope, topic.name)]
         return []
@@ -216,41 +216,41 @@ class Tables:
     # -- jobs
 
     def next_job(self, now: int) -> Job | None:
-        """The next job; `now` is the time by which retention goes, in µs. Whoever asks has no job any more: one
-        that was not answered has failed."""
+        """The next job; `now` is the time for retention, in µs. The caller has no job any more: one that was not
+        answered has failed.
+        """
         if self._job is not None:
             self._give_up(self._job)
         self._job = self._choose(now)
         return self._job
 
     def hold(self, until: int) -> None:
-        """Begin no job before this time (µs); 0: go on. For one who copies the files of tables while they are as they
-        are."""
+        """Start no job before this time (µs); 0: resume. Used while the files of tables are being copied."""
         self._held_until = until
 
     @property
     def busy(self) -> bool:
-        """True while a job is under way."""
+        """Whether a job is running."""
         return self._job is not None
 
     @property
     def root(self) -> str:
-        """The folder, or the URL, that all tables are below."""
+        """The folder or URL that contains all tables."""
         return self._policy.root
 
     def needed(self) -> bool:
-        """True if there is anything to do, now or in the long run: then somebody should ask for jobs."""
+        """Whether there is work for the table worker, now or later."""
         asked = self._repairs.waiting or self._verifications.waiting
         return asked or self.exist() or self._removal() is not None or self._build() is not None
 
     def exist(self) -> bool:
-        """True if there was a table when it was first asked for."""
+        """Whether any table existed at the first call."""
         if self._any is None:
             self._any = any(any(self._ends(topic).values()) for topic in self._state_log.state.topics_by_id.values())
         return self._any
 
     def warm(self) -> None:
-        """Load the libraries for tables, before the first read needs them. Any thread; it takes a while."""
+        """Import the libraries for tables, before the first read needs them. Any thread; slow."""
         self._past.warm()
 
     def _choose(self, now: int) -> Job | None:
@@ -291,7 +291,7 @@ class Tables:
         return None
 
     def _care(self, now: int) -> CareJob | None:
-        """For the next table whose turn it is."""
+        """A job for the next table in the queue."""
         known, clock, backing_off = self._state_log.state.topics_by_id, self._clock(), self._backing_off()
         if not self._line:
             self._line.extend(known)
@@ -306,7 +306,9 @@ class Tables:
         return None
 
     def _care_for(self, topic: Topic, now: int, clock: int) -> CareJob | None:
-        """Of a table that is quiet, only what was replaced has to be removed some day."""
+        """A job for this table; None if it needs none. For a table without changes, only replaced files have to be
+        deleted eventually.
+        """
         engine = self._state_log.engine
         ends = {number: end for number, end in self._ends(topic).items() if end}
         places = {number: partition_id(topic.id, number) for number in ends}
@@ -331,7 +333,7 @@ class Tables:
         )
 
     def _typed(self, topic: Topic, room: int) -> TypedRows | None:
-        """The schemas and bounds of the topic's typed table; None if it has none, or the job has no room for them."""
+        """The schemas and bounds of the topic's typed table; None if it has none or they exceed `room` bytes."""
         name = topic.settings.schema
         if name is None or not self._policy.typed:
             return None
@@ -358,19 +360,20 @@ class Tables:
         return {topic for topic, failures in self._failures.items() if failures.until > now}
 
     def safe(self) -> bool:
-        """True if the log starts and deletions that a job was made from survive a loss of power; what they let go is
-        gone for good. Blocks on the disk; any thread."""
+        """Whether the log starts and deletions that a job is based on survive a power failure; the job deletes data for
+        good. Blocks on the disk; any thread.
+        """
         return self._state_log.engine.sync()
 
     def put_back(self, job: Job) -> None:
-        """The job is not to be done now; it comes again."""
+        """The job is postponed and will be issued again."""
         if self._job is job:
             self._job = None
             if isinstance(job, RepairJob):
                 self._registry(job).put_back(job.ref.topic, checksums=job.checksums)
 
     def done(self, done: JobDone) -> CommitGroup | None:
-        """Take the outcome of a job. The next one should be asked for when the group is committed. Raises LogError."""
+        """Record the outcome of a job. Ask for the next one when the returned group is committed. Raises LogError."""
         job = self._job
         if job is None or job.id != done.id:
             return None
@@ -399,7 +402,7 @@ class Tables:
         return group
 
     def _note_typed(self, outcome: TableOutcome) -> None:
-        """A typed table that cannot be written is told of, and tried again with what comes next."""
+        """Log a failure to write a typed table; it is retried with the next job."""
         topic, error = outcome.topic, outcome.typed_error
         if not error:
             self._typed_errors.pop(topic, None)
@@ -419,7 +422,7 @@ class Tables:
                 return self._state_log.commit((TableRemoved(job.ref.topic),)) if outcomes else None
 
     def _not_kept(self, outcomes: list[TableOutcome], error: Exception | None) -> None:
-        """The log does not take it, so the same job comes again; without a pause it would come at once."""
+        """The outcome could not be committed, so the same job will be issued again: back off."""
         if error is not None:
             for outcome in outcomes:
                 self._fail(outcome.topic, self._clock(), f"what was done could not be kept: {error}")
@@ -431,9 +434,9 @@ class Tables:
         for outcome in outcomes:
             for number, end in outcome.offsets.items():
                 place = partition_id(outcome.topic, number)
-                # The table may have more than was asked for, if an answer was lost. That is asked for in its turn.
+                # The table may be further along, if an answer was lost. The rest is added by later jobs.
                 ends[place] = min(end, asked[outcome.topic][number].end)
-            # Until it is looked after; how much of a file's share the table had already does not matter so much.
+            # An estimate until the next care job; it ignores what the table already had.
             self._sizes[outcome.topic] = self._sizes.get(outcome.topic, 0) + self._moving.get(outcome.topic, 0)
         self._touched.update(outcome.topic for outcome in outcomes)
         return self._state_log.engine.advance_table_ends(ends) if ends else None
@@ -470,23 +473,23 @@ class Tables:
     # -- for operators
 
     def sizes(self) -> Mapping[int, int]:
-        """The bytes of tables, by topic, as far as that is known."""
+        """The bytes of tables, by topic, as far as they are known."""
         return self._sizes
 
     def trouble(self) -> str:
-        """The reason why tables cannot be read, or not be built, if that has been tried in vain for a while."""
+        """The reasons why tables cannot be read or built, if that has failed repeatedly; else empty."""
         reasons = [str(error) for error in self._damage_that_matters()]
         reasons += [self._past.trouble] if self._past.trouble else []
         reasons += list(self._typed_errors.values())
         return "; ".join((reasons + in_trouble(self._state_log.state.topics_by_id, self._failures))[:3])
 
     def _damage_that_matters(self) -> list[TableDamaged]:
-        """Without what retention has taken."""
+        """Damage in offsets that retention has not removed."""
         start = self._state_log.engine.bounds
         return [error for error in self._damage.list() if error.end > start(place_of(error)).start]
 
     def damaged(self, error: TableDamaged) -> None:
-        """A reader of another process met damage in a table."""
+        """Another process found damage while reading a table."""
         self._damage.add(error)
 
     def figures(self) -> TableFigures:
@@ -499,7 +502,7 @@ class Tables:
         return TableFigures(sum(map(bool, waiting)), sum(chain.from_iterable(waiting)), len(self._failures), damaged)
 
     def forget(self, topic: int) -> None:
-        """The topic is gone."""
+        """The topic was deleted."""
         self._damage.forget(topic)
         self._repairs.forget(topic)
         self._verifications.forget(topic)

@@ -1,8 +1,8 @@
-"""Quotas: how much each tenant may store. What its topics take, in segments and in tables, is added up about once
-a second; a tenant that has reached its limit can append nothing until retention, or somebody who deletes a topic, has
-made room. So a tenant may be over its limit by what it can append in that time.
+"""Quotas: how much each tenant may store. The bytes of its topics, in segments and in tables, are summed up about once
+a second. A tenant over its limit cannot append until retention or the deletion of a topic has made room. So a tenant
+may exceed its limit by what it can append in that time.
 
-How many topics a tenant may have is decided in `topics.create`.
+`topics.create` enforces the limit on the number of topics.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from penstock.broker.runtime.metrics import Metrics
 from penstock.broker.state.state_log import StateLog
 
 SECOND: Final = 1_000_000  # µs
-SHARE: Final = 50  # of the time, one part goes into adding up at most
+SHARE: Final = 50  # at most 1/50 of the time is spent on summing up
 LONGEST: Final = 60 * SECOND
 
 
 class Quotas:
     def __init__(self, state_log: StateLog, limits: Limits, metrics: Metrics) -> None:
-        self.over: set[str] = set()  # the tenants that can append nothing; always this object
+        self.over: set[str] = set()  # tenants that must not append; always the same set object
         self._state_log = state_log
         self._limit = limits.tenant_bytes
         self._metrics = metrics
-        self._next = 0  # when to add up again, µs
+        self._next = 0  # time of the next summation, µs
 
     def check_room(self, tenant: str) -> None:
-        """Raise QuotaReached for a tenant that is over its limit. Hot paths look first whether `over` is empty."""
+        """Raise QuotaReached for a tenant that is over its limit. Hot paths first check whether `over` is empty."""
         if tenant in self.over:
             self._metrics.tenant_writes_refused += 1
             raise QuotaReached(
@@ -38,8 +38,9 @@ class Quotas:
             )
 
     def look(self, now: int, in_tables: Callable[[], Mapping[int, int]]) -> None:
-        """Add up what every tenant has; about once a second. `now` is the wall clock, in µs; `in_tables` tells the
-        bytes of each topic's table, by the topic's id."""
+        """Sum up the bytes of every tenant; called about once a second. `now` is the wall clock, in µs; `in_tables`
+        returns the bytes of each topic's table, by topic id.
+        """
         if not self._limit or 0 < self._next - now <= LONGEST:
             return
         started = self._metrics.timer()

@@ -1,7 +1,7 @@
-"""Rate limits of each tenant: requests in a second, and connections at a time.
+"""Rate limits per tenant: requests per second, and concurrent connections.
 
-For doors whose clients say which tenant they are of. A tenant that asks for more is refused and the others do not
-notice. Kept in memory only; a restart begins with full buckets. Time is passed in.
+For doors whose clients name their tenant. A tenant that exceeds its limit is refused, without effect on the others.
+Kept in memory only; a restart begins with full buckets. Time is passed in.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ from penstock.broker.limits import Limits
 from penstock.broker.runtime.metrics import Metrics
 from penstock.broker.tenancy.fair_share import allowance
 
-REMEMBERED: Final = 10_000  # tenants; one that was forgotten begins with a full bucket again
+REMEMBERED: Final = 10_000  # tenants; one that was evicted begins with a full bucket again
 SECOND: Final = 1_000_000  # µs
 
 
 class Bucket:
-    """Tokens that come back at a steady rate, as many as fit. A cost that is more than fits is paid in advance: it is
-    let in when the bucket is full, and whoever comes next waits until it is paid."""
+    """A token bucket. A cost larger than the bucket is admitted when the bucket is full; the balance becomes negative,
+    and later requests wait until it has recovered.
+    """
 
     __slots__ = ("_at", "_rate", "_size", "_tokens")
 
     def __init__(self, rate: float, now: int) -> None:
-        """`rate` in a second; as many may come at once, at least one. `now` in µs, as below."""
+        """`rate` is tokens per second, and also the size of the bucket (at least 1). `now` is in µs, as below."""
         self._rate = rate / SECOND
         self._size = self._tokens = max(rate, 1.0)
         self._at = now
@@ -34,13 +35,13 @@ class Bucket:
         tokens = self._tokens
         if now > self._at:
             tokens = min(self._size, tokens + (now - self._at) * self._rate)
-        self._at = now  # also if the clock was set back
+        self._at = now  # even if the clock was set back
         enough = tokens >= min(cost, self._size)
         self._tokens = tokens - cost if enough else tokens
         return enough
 
     def wait(self, cost: float) -> float:
-        """Seconds from the last attempt until there are enough."""
+        """Seconds from the last attempt until there will be enough tokens."""
         return max(0.0, min(cost, self._size) - self._tokens) / self._rate / SECOND
 
 
@@ -49,13 +50,13 @@ class RateLimits:
         self._rate = limits.tenant_requests
         self._most = limits.tenant_connections
         self._limits = limits
-        self._total = 0  # connections that have entered
+        self._total = 0  # open connections of all tenants
         self._metrics = metrics
         self._buckets: dict[str, Bucket] = {}
         self._connections: dict[str, int] = {}
 
     def admit(self, tenant: str, now: int, cost: float = 1) -> None:
-        """One more request of the tenant, at `now` (µs). Raises TooFast."""
+        """Admit a request of the tenant at `now` (µs). Raises TooFast."""
         if not self._rate:
             return
         bucket = self._buckets.get(tenant)
@@ -71,8 +72,9 @@ class RateLimits:
             )
 
     def enter(self, tenant: str, *, many: bool = False) -> None:
-        """One more connection of the tenant, until `leave`; with `many`, at a door where only its share limits their
-        number. Raises QuotaReached."""
+        """Count a connection of the tenant, until `leave`. With `many`, only the tenant's share limits their number.
+        Raises QuotaReached.
+        """
         count, limits = self._connections.get(tenant, 0), self._limits
         share = allowance(limits.connections, self._total - count, limits.tenant_share)
         if count >= share or (not many and self._most and count >= self._most):
@@ -84,7 +86,7 @@ class RateLimits:
         self._total += 1
 
     def leave(self, tenant: str) -> None:
-        """A connection that entered is gone."""
+        """A connection that was counted by `enter` has closed."""
         count = self._connections.get(tenant, 0)
         self._total -= min(count, 1)
         if count > 1:

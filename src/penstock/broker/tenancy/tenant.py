@@ -1,6 +1,6 @@
-"""Tenants that were registered: what is kept of one, and whether another may be. Pure; `Tenants` keeps the events.
+"""Registered tenants: the stored fields, and the rules for registering one. Pure; `Tenants` commits the events.
 
-A tenant need not be registered to have topics. Registered, it has a label and is there before its first topic.
+A tenant need not be registered to have topics. A registered one has a label and exists before its first topic.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_LABEL: Final = 255  # characters
 
 class Registered(msgspec.Struct, frozen=True):
     name: str
-    label: str  # what people call it; empty if nobody said
+    label: str  # display name; empty if none was given
     created: int  # µs since 1970
 
 
@@ -39,10 +39,11 @@ def register(
     *,
     on_first_use: bool = False,
 ) -> TenantSet | None:
-    """None if it is registered like that already. One without a label gets the first that is given; to ask for another
-    than it has is TenantExists, because it is most likely another tenant that was meant.
+    """The event that registers the tenant; None if it is already registered with this label. A tenant without a label
+    gets the first one given. A different label raises TenantExists, because most likely a different tenant was meant.
 
-    Those that come into being on first use leave room for those that an administrator registers."""
+    Tenants registered on first use leave room for those that an administrator registers.
+    """
     check_name(tenant)
     label = label or ""
     if len(label) > MAX_LABEL or not label.isprintable():

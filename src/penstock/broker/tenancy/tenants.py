@@ -1,8 +1,8 @@
-"""All tenants of a broker: registering, looking at and deleting them.
+"""All tenants of a broker: registering, describing and deleting them.
 
-A tenant is there if it was registered or has topics. What belongs to one goes with it, in one commit group: topics of
-all namespaces, the audit log too, and groups, schemas, users, roles, access lists, keys and caches. Tokens that others
-have signed for it are not the broker's to take back.
+A tenant exists if it was registered or has topics. Deleting it removes everything that belongs to it, in one commit
+group: topics of all namespaces including its audit log, groups, schemas, users, roles, access lists, keys and caches.
+Tokens signed by others for it cannot be revoked here.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from penstock.log.engine import CommitGroup
 class Tenant(NamedTuple):
     name: str
     label: str  # empty if it has none
-    created: int  # µs since 1970: when it was registered, or else its first topic that is still there
-    topics: int  # without the broker's own
+    created: int  # µs since 1970: of its registration, or else of its oldest remaining topic
+    topics: int  # not counting internal ones
 
 
 class Tenants:
@@ -46,7 +46,7 @@ class Tenants:
     # -- for administrators
 
     def create(self, identity: Identity, tenant: str, label: str | None = None) -> tuple[Tenant, CommitGroup | None]:
-        """Register it. To do so again is fine, but under another label it is TenantExists."""
+        """Register a tenant. Idempotent; raises TenantExists if it has another label."""
         with self._audit.attempt(identity, "tenant.create", scope=DEFAULT_SCOPE, resource=tenant):
             self._access.require(identity, Permission.ADMIN, EVERYWHERE, "")
             group = self._register(identity, tenant, label)
@@ -70,21 +70,22 @@ class Tenants:
         return [views[name] for name in names if name in views]
 
     def delete(self, identity: Identity, tenant: str) -> tuple[Tenant, CommitGroup]:
-        """The tenant as it was. Everything of it is gone when the group is committed."""
+        """Delete a tenant; returns its last description. All its data is gone when the group is committed."""
         with self._audit.attempt(identity, "tenant.delete", scope=DEFAULT_SCOPE, resource=tenant):
             self._access.require(identity, Permission.ADMIN, EVERYWHERE, "")
             found, state = self._found(tenant), self._state_log.current()
             gone = [topic for topic in state.topics_by_id.values() if topic.scope.tenant == tenant]
             group = self._deletion.delete(TenantRemoved(tenant), gone)
-        count = str(found.topics)  # not in its own log, which is gone and would come back with this
+        count = str(found.topics)  # not in its own audit log: that would recreate it
         self._audit.note(identity, "tenant.delete", scope=DEFAULT_SCOPE, resource=tenant, action="delete", topics=count)
         return found, group
 
     # -- for doors
 
     def ensure(self, identity: Identity, tenant: str, namespace: str = DEFAULT_SCOPE.namespace) -> CommitGroup | None:
-        """Register a tenant that is not there yet, for one who may create something in this namespace of it. None if it
-        is there."""
+        """Register a tenant that does not exist yet, for an identity that may create something in this namespace of it.
+        None if it exists.
+        """
         self._access.require_any(identity, Permission.CREATE, Scope(tenant, namespace))
         if self.exists(tenant):
             return None
@@ -92,11 +93,11 @@ class Tenants:
             return self._register(identity, tenant, None, on_first_use=True)
 
     def exists(self, tenant: str) -> bool:
-        """For one who may do something in it: what others are told must not depend on this."""
+        """Whether the tenant exists. Only for members of it: replies to others must not depend on this."""
         state = self._state_log.current()
         return tenant in state.registered or topic_rules.count(state, tenant) > 0
 
-    # -- how
+    # -- internals
 
     def _register(
         self, identity: Identity, tenant: str, label: str | None, *, on_first_use: bool = False
@@ -121,7 +122,7 @@ class Tenants:
 
 
 def _views(state: State) -> dict[str, Tenant]:
-    """All that are there. One that has nothing but an audit log was deleted, or never was."""
+    """All tenants that exist. One that has only an audit log was deleted, or never existed."""
     found = {known.name: Tenant(known.name, known.label, known.created, 0) for known in state.registered.values()}
     for topic in state.topics_by_id.values():
         if is_internal(topic.name):

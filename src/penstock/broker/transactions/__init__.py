@@ -1,1 +1,1 @@
-"""Transactions: records of several topics that appear together or not at all. Start at `transactions.py`."""
+"""Transactions: records of several topics, appended all together or not at all. Start at `transactions.py`."""

@@ -1,7 +1,7 @@
-"""An open transaction: records of any topics, in memory, that are appended together or not at all.
+"""An open transaction: records of any topics, held in memory, that are appended together or not at all.
 
-Nothing of it is stored before it is committed, so nobody can see it before, and a crash leaves nothing behind. What is
-stored with its records is its id, so that a commit that is asked for again is known to have happened.
+Nothing is stored before the commit, so nobody can see the records before, and a crash leaves nothing behind. The id is
+stored with the records, so that a repeated commit is recognized as done.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from penstock.log.engine import CommitGroup, GroupState
 
 PREFIX: Final = "txn-"
 TOKEN_BYTES: Final = 16
-RECORD_BYTES: Final = 128  # about what a record takes in memory besides its key and value
-TOPIC_BYTES: Final = 2048  # about what the first record of a topic adds
-LETTER_BYTES: Final = 2048  # about what is told about a dead letter
+RECORD_BYTES: Final = 128  # estimated memory of a record, in addition to its key and value
+TOPIC_BYTES: Final = 2048  # estimated overhead of the first record of a topic
+LETTER_BYTES: Final = 2048  # estimated size of a dead letter's metadata
 
 ACTIVE: Final = "active"
 COMMITTING: Final = "committing"
@@ -31,7 +31,7 @@ TIMED_OUT: Final = "timed out"
 
 
 def new_id(identity: Identity, token: bytes) -> str:
-    """An id that tells, of one who presents it, whether it is theirs: also when the transaction itself is forgotten."""
+    """An id that proves to which identity it belongs, even when the transaction itself is forgotten."""
     return PREFIX + token.hex() + _mark(identity, token)
 
 
@@ -50,11 +50,11 @@ def _mark(identity: Identity, token: bytes) -> str:
 
 @dataclass(slots=True)
 class Lot:
-    """The records for one topic, by column, in the order in which they came."""
+    """The records for one topic, by column, in the order in which they were added."""
 
     values: list[bytes] = field(default_factory=list)
     keys: list[bytes | None] = field(default_factory=list)
-    partitions: list[int] = field(default_factory=list)  # as they were asked for
+    partitions: list[int] = field(default_factory=list)  # as requested, possibly ANY
     expires: list[int] = field(default_factory=list)  # µs since 1970; 0 = never
     headers: list[Headers] = field(default_factory=list)
 
@@ -62,14 +62,14 @@ class Lot:
 @dataclass(slots=True, eq=False)
 class Transaction:
     id: str
-    owner: Hashable  # with whom it ends
-    scope: Scope  # where it was begun
+    owner: Hashable  # the transaction ends when its owner does
+    scope: Scope  # in which it was begun
     began: int  # µs since 1970
     lots: dict[tuple[Scope, str], Lot] = field(default_factory=dict)  # by topic
     records: int = 0
-    size: int = 0  # about what it takes in memory and in the log
-    outcome: CommitGroup | None = None  # of its last commit
-    orphaned: bool = False  # the owner went away during the commit
+    size: int = 0  # estimated bytes in memory and in the log
+    outcome: CommitGroup | None = None  # of its last commit attempt
+    orphaned: bool = False  # the owner disconnected during the commit
 
     @property
     def state(self) -> str:
@@ -80,7 +80,7 @@ class Transaction:
     def size_of(
         self, scope: Scope, topic: str, value: bytes, key: bytes | None, headers: Headers, *, letter: bool
     ) -> int:
-        """The size that one more record would add, to a topic or, as it seems, to its dead letters."""
+        """The bytes that one more record would add to the transaction; `letter` if it will be a dead letter."""
         first = (scope, topic) not in self.lots
         own = len(value) + len(key or b"") + headers_size(headers)
         return RECORD_BYTES + own + first * TOPIC_BYTES + letter * LETTER_BYTES

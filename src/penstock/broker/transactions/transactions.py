@@ -1,7 +1,7 @@
 """All open transactions of a broker: beginning one, adding records to it, committing or dropping it.
 
-A commit is one append of all its records, of the topics that come into being with them, and of the event that says so:
-there is no state between done and not done. See `transaction` for what is held until then.
+A commit is one append of all its records, of the topics created for them, and of the event that marks it as committed:
+there is no intermediate state. See `transaction` for what is held until then.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from penstock.broker.transactions.transaction import (
 from penstock.log.batch import Headers
 from penstock.log.engine import CommitGroup, GroupState, Records
 
-REMEMBERED: Final = 10_000  # ids of transactions that were dropped, to say why they are gone
+REMEMBERED: Final = 10_000  # ids of dropped transactions, to report why they ended
 _DEFAULT_SETTINGS: Final = TopicSettings()
 
 
@@ -63,13 +63,13 @@ class Committed(NamedTuple):
     """The result of a commit, once its group is committed."""
 
     records: int
-    dead_lettered: int  # how many of them became dead letters
+    dead_lettered: int  # how many of the records became dead letters
     timestamp: int  # µs since 1970
-    repeated: bool = False  # an earlier commit is the one that counts, and told how many
+    repeated: bool = False  # already committed: `records` and `dead_lettered` were in the first reply
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction as administrators see it."""
+    """An open transaction, for administrators."""
 
     id: str
     state: str
@@ -80,8 +80,9 @@ class OpenTransaction(NamedTuple):
 
 
 class Transactions:
-    """A transaction belongs to the identity that began it, on whatever connection, and ends with its owner, which is
-    whatever stands for the connection it was begun on."""
+    """A transaction belongs to the identity that began it, on any of its connections. It ends with its `owner`, an
+    object that represents the connection on which it was begun.
+    """
 
     def __init__(
         self,
@@ -107,9 +108,9 @@ class Transactions:
         self._clock = clock
         self._auto_create_topics = auto_create_topics
         self._token = token
-        self._open: dict[str, Transaction] = {}  # in the order in which they began
+        self._open: dict[str, Transaction] = {}  # in order of `began`
         self._owned: dict[Hashable, set[str]] = {}
-        self._ended: dict[str, str] = {}  # id → how, of those that were dropped last
+        self._ended: dict[str, str] = {}  # id → outcome, of the most recently dropped ones
         self._size = 0
         self._held: dict[str, _Held] = {}  # by tenant
 
@@ -119,7 +120,7 @@ class Transactions:
     # -- for clients
 
     def begin(self, identity: Identity, owner: Hashable, scope: Scope) -> str:
-        """The id of a new transaction, for one who may write something in the scope."""
+        """The id of a new transaction, for an identity that may write something in the scope."""
         self._access.require_any(identity, Permission.WRITE, scope)
         self._state_log.current()
         mine, limits = self._owned.get(owner, set()), self._limits
@@ -145,10 +146,11 @@ class Transactions:
         expires: int = 0,
         headers: Headers = (),
     ) -> None:
-        """One more record. What would make the commit fail is refused here already, as far as it can be known.
+        """Add a record. Errors that would make the commit fail are raised here already, as far as they can be foreseen.
 
-        A record for the dead letters (see `RecordValidator.validate`) is one of the transaction's like any other; so is
-        a topic that is created on first use, which happens when the transaction is committed."""
+        Records that become dead letters (see `RecordValidator.validate`) are part of the transaction; so are topics
+        that are created on first use, at the commit.
+        """
         self._access.require(identity, Permission.WRITE, scope, topic)
         transaction = self._active(identity, id)
         found = self._topic(identity, scope, topic, [])
@@ -163,10 +165,12 @@ class Transactions:
         self._hold(transaction.scope.tenant, 0, size)
 
     def commit(self, identity: Identity, id: str) -> tuple[Committed, CommitGroup | None]:  # noqa: A002
-        """All records appear when the group is committed (None: they have). If that fails, or this raises, nothing of
-        it is stored, and it may be tried again. So may a commit that went well: it counts once, also after a restart.
+        """Append all records; they are visible when the group is committed (None: they already are). If the group
+        fails, or this raises, nothing is stored and the commit may be retried. A successful commit may be retried too:
+        it takes effect once, even across a restart.
 
-        Rights are looked at again: they may have been taken away since the records were added."""
+        Permissions are checked again: they may have been revoked since the records were added.
+        """
         try:
             transaction = self._active(identity, id)
         except TransactionNotActive as inactive:
@@ -189,15 +193,14 @@ class Transactions:
         return Committed(transaction.records, dead_lettered, appended.timestamp), appended.group
 
     def rollback(self, identity: Identity, id: str) -> None:  # noqa: A002 - it is the transaction's id
-        """Drop what it holds. That needs no permission."""
+        """Drop the transaction and its records. Needs no permission."""
         transaction = self._active(identity, id)
         self._end(transaction, ROLLED_BACK)
 
-    # -- for the process
+    # -- for administrators and the server
 
     def open_in(self, identity: Identity, scope: Scope) -> Sequence[OpenTransaction]:
-        """Open transactions that were begun in the scope, in the order in which they were: for the tenant's
-        administrators."""
+        """Open transactions that were begun in the scope, oldest first: for the tenant's administrators."""
         self._access.require(identity, Permission.ADMIN, Scope(scope.tenant, "*"), "")
         return [
             OpenTransaction(
@@ -208,8 +211,9 @@ class Transactions:
         ]
 
     def abort(self, identity: Identity, scope: Scope, id: str) -> None:  # noqa: A002 - it is the transaction's id
-        """Drop what a transaction holds, whosever it is: for the tenant's administrators. Its owner is told that it was
-        rolled back."""
+        """Drop any transaction of the tenant: for its administrators. The owner is then told that it was rolled
+        back.
+        """
         with self._audit.attempt(identity, "transaction.abort", scope=scope, resource=id):
             self._access.require(identity, Permission.ADMIN, Scope(scope.tenant, "*"), "")
             found = self._open.get(id)
@@ -221,7 +225,7 @@ class Transactions:
         self._audit.note(identity, "transaction.abort", scope=scope, resource=id, action="abort")
 
     def abandon(self, owner: Hashable) -> None:
-        """The owner is gone: so is what it had begun, but for what is being committed."""
+        """The owner is gone: drop its transactions, except those that are being committed."""
         for id in sorted(self._owned.get(owner, ())):  # noqa: A001 - it is the transaction's id
             transaction = self._open[id]
             transaction.orphaned = True
@@ -229,7 +233,7 @@ class Transactions:
                 self._end(transaction, ROLLED_BACK)
 
     def sweep(self, now: int) -> None:
-        """Drop those that were begun too long ago. A few times a second; `now` is the wall clock, in µs."""
+        """Drop transactions that have timed out. Called a few times a second; `now` is the wall clock, in µs."""
         late = []
         for transaction in self._open.values():
             if transaction.began + self._limits.transaction_us > now:
@@ -255,7 +259,9 @@ class Transactions:
         raise TransactionNotFound(id) if how is None else TransactionNotActive(how)
 
     def _topic(self, identity: Identity, scope: Scope, name: str, coming: list[TopicCreated]) -> Topic:
-        """The topic, or what it will be if the events that `coming` has then are kept."""
+        """The existing topic, or the one that will exist once the events in `coming` are committed; may add to
+        `coming`.
+        """
         state = self._state_log.current()
         existing = state.topics.get(scope, {}).get(name)
         if existing is not None:
@@ -282,11 +288,13 @@ class Transactions:
     def _writes(
         self, identity: Identity, transaction: Transaction
     ) -> tuple[list[Records], list[TopicCreated], int, int]:
-        """The writes of a commit, their bytes of keys and values, and the number of dead letters."""
+        """The writes of a commit, the topics to create, the bytes of keys and values, and the number of dead
+        letters.
+        """
         writes: list[Records] = []
         created: list[TopicCreated] = []
         size = dead_lettered = 0
-        self._access.require_any(identity, Permission.WRITE, transaction.scope)  # it may hold nothing
+        self._access.require_any(identity, Permission.WRITE, transaction.scope)  # it may hold no records
         for scope, name in transaction.lots:
             self._access.require(identity, Permission.WRITE, scope, name)
         for (scope, name), lot in transaction.lots.items():

@@ -1,2 +1,3 @@
-"""Values of a schema as Arrow columns: which columns a definition has (one module for each language), and how they are
-filled. The broker's own process never loads it: Arrow takes long to load."""
+"""Values of a schema as Arrow columns: the columns of a definition (one module per schema language), and how they are
+filled. Never imported by the broker's own process: Arrow is slow to import.
+"""

@@ -1,7 +1,7 @@
-"""The columns of an Avro schema, and data made into values for them.
+"""The columns of an Avro schema, and decoding of data into values for them.
 
-The names and types are those of Spark's own Avro reader. Bytes are decoded by fastavro, which is only given what the
-broker's validator has walked over. Logical types are left out of what it reads: their values are made by column.
+Names and types are those of Spark's Avro reader. fastavro decodes the bytes, but only those that the broker's validator
+has accepted. Logical types are removed from the schema it gets: their values are converted column-wise.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from penstock.broker.schemas.formats.json_document import decode
 MAX_COLUMNS: Final = 2_000  # of all depths; records used twice can make a small definition a very large table
 DIGITS: Final = 38  # of a decimal
 PRIMITIVES: Final[dict[str, Column]] = {
-    "null": STRING,  # in Spark's reader it is `void`, which no table can hold
+    "null": STRING,  # `void` in Spark's reader, which no table can store
     "boolean": BOOLEAN,
     "int": INT,
     "long": LONG,
@@ -51,13 +51,13 @@ WIDER: Final = {frozenset({"int", "long"}): "long", frozenset({"float", "double"
 
 
 def columns(definition: bytes) -> Column:
-    """For a definition that was checked. Raises SchemaInvalid for one whose data could not be decoded."""
+    """The columns of a valid definition. Raises SchemaInvalid for one whose data could not be decoded safely."""
     _check_arrays(decode(definition))
     return _Columns().of(decode(definition), "", ())
 
 
 def reader(definition: bytes) -> Callable[[bytes], Any]:
-    """Makes values for `columns` of data that the validator has passed."""
+    """A function that decodes validated data into values for `columns`."""
     readable = fastavro.parse_schema(_Readable().of(decode(definition), ""))
 
     def read(data: bytes) -> Any:
@@ -68,11 +68,11 @@ def reader(definition: bytes) -> Callable[[bytes], Any]:
 
 class _Columns:
     def __init__(self) -> None:
-        self._named: dict[str, tuple[dict[str, Any], str]] = {}  # definitions, and the namespace they stand in
+        self._named: dict[str, tuple[dict[str, Any], str]] = {}  # definitions, and their enclosing namespaces
         self._left = MAX_COLUMNS
 
     def of(self, schema: Any, space: str, path: tuple[str, ...]) -> Column:
-        """`path`: the records that this stands in."""
+        """`path`: the names of the enclosing records."""
         self._left -= 1
         if isinstance(schema, list):
             return self._union(schema, space, path)
@@ -107,7 +107,7 @@ class _Columns:
         return record(fields) if fields else JSON
 
     def _union(self, branches: list[Any], space: str, path: tuple[str, ...]) -> Column:
-        """As Spark has it: nullable, the wider number, or else a struct with a member for each branch."""
+        """As in Spark: nullable, the wider number, or else a struct with a member for each branch."""
         some = [branch for branch in branches if branch != "null"]
         if len(some) == 1:
             return self.of(some[0], space, path)
@@ -127,14 +127,15 @@ class _Columns:
 
     def _reference(self, name: str, path: tuple[str, ...]) -> Column:
         if name in path or self._left < 0:
-            return JSON  # it holds itself, which no type of Spark does; or it is too much
+            return JSON  # it is recursive, which Spark's types cannot be; or there are too many columns
         schema, space = self._named[name]
         return self.of(schema, space, path)
 
 
 class _Readable:
-    """The schema for fastavro: without logical types, and with the branches of a union wrapped into records, which
-    does not change a byte of the data and tells which branch it was."""
+    """The schema for fastavro: without logical types, and with the branches of a union wrapped in records. That does
+    not change the encoding, and shows which branch a datum has.
+    """
 
     def __init__(self) -> None:
         self._unions = 0
@@ -189,11 +190,11 @@ def _wider(branches: list[Any]) -> str | None:
 
 
 def _check_arrays(definition: Any) -> None:
-    """Raises SchemaInvalid for arrays whose items have no bytes: a datum of ten bytes could have 2^60 of them."""
+    """Raises SchemaInvalid for arrays whose items are empty: a datum of ten bytes could have 2^60 of them."""
     named: dict[str, int] = {}
 
     def least(schema: Any, space: str) -> int:
-        """The bytes that a datum has at least; only whether there are any counts."""
+        """A lower bound for the bytes of a datum; only zero or not matters."""
         if isinstance(schema, list):
             for branch in schema:
                 least(branch, space)
@@ -227,7 +228,9 @@ def _check_arrays(definition: Any) -> None:
 
 
 def _logical(schema: dict[str, Any]) -> Column | None:
-    """None if there is none, or if it is not known or does not fit its type: it is to be ignored then."""
+    """The column of a logical type; None if there is none, or it is unknown or invalid for its type: then it is
+    ignored.
+    """
     kind, logical = schema["type"], schema.get("logicalType")
     if logical == "decimal" and kind in ("bytes", "fixed"):
         return _decimal(schema.get("precision"), schema.get("scale", 0))
@@ -256,7 +259,7 @@ def _milliseconds(numbers: pa.Array) -> pa.Array:
 
 
 def _nanoseconds(numbers: pa.Array) -> pa.Array:
-    """Microseconds are all that Spark has; towards the past, also before 1970."""
+    """Microseconds, Spark's resolution; rounded down, also before 1970."""
     cut = pc.divide(numbers, 1000)
     return pc.if_else(pc.less(numbers, pc.multiply(cut, 1000)), pc.subtract(cut, 1), cut)
 
