@@ -1,4 +1,4 @@
-"""The servers of a cluster, and in which order to try them."""
+"""The servers of a cluster, and the order in which to try them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from penstock.clients._core.address import Address, parse_address
 
 
 class Addresses:
-    """The servers of a cluster, and which of them leads it as far as is known. Those who share this, as the clients of
-    a pool do, learn it from each other; a race between threads costs them a detour at most."""
+    """The servers of a cluster, and the leader, if known. Shared by the clients of a pool, which so learn of a leader
+    from each other; a race between threads costs at most an unnecessary redirect."""
 
     def __init__(self, addresses: Sequence[Address], default_port: int = 0) -> None:
         if not addresses:
@@ -25,14 +25,14 @@ class Addresses:
         return cls([parse_address(text, default_port) for text in listed], default_port)
 
     def ordered(self) -> list[Address]:
-        """All of them, in the order in which to try."""
+        """All servers, in the order in which to try them."""
         first = self._first % len(self._all)
         leader = self.leader
         others = [each for each in self._all[first:] + self._all[:first] if each != leader]
         return others if leader is None else [leader, *others]
 
     def redirect(self, leader: str | None, source: Address) -> None:
-        """A server says that it does not lead, and perhaps who does."""
+        """Record that `source` is not the leader, and which server is, if it said so."""
         try:
             self.leader = None if leader is None else parse_address(leader, self._default_port)
         except ValueError:
@@ -43,7 +43,7 @@ class Addresses:
             self.failed(source)
 
     def failed(self, tried: Address) -> None:
-        """This one is not there, or not the one to use: try others first."""
+        """Record that this server is unreachable or not the leader: others are tried first."""
         if self.leader == tried:
             self.leader = None
         if self._all[self._first % len(self._all)] == tried:

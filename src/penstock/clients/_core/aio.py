@@ -1,4 +1,5 @@
-"""The asyncio driver: requests of any number of tasks go out in the order of the calls, without waiting for replies."""
+"""The asyncio driver: requests of any number of tasks are sent in the order of the calls, without waiting for
+replies."""
 
 from __future__ import annotations
 
@@ -19,14 +20,14 @@ from penstock.clients._core.procedure import Connected, Drain, Open, Procedure, 
 from penstock.clients._core.requests import PENDING, RequestBatch, RequestSpec, result_of
 from penstock.clients._core.signal import Signal
 
-WRITE_SIZE: Final = 64 * 1024  # bytes that go out at once; less is collected for one turn of the event loop
+WRITE_SIZE: Final = 64 * 1024  # bytes written at once; smaller writes are collected for one turn of the event loop
 
 T = TypeVar("T")
 
 
 class AsyncConnection(Connection, asyncio.Protocol):
-    """A connection, and the requests in flight on it. While there are some, what is sent in one turn of the event loop
-    is one write."""
+    """A connection and its requests in flight. While there are some, everything sent in one turn of the event loop is
+    combined into one write."""
 
     def __init__(self, address: Address, requests: InFlightRequests[Any]) -> None:
         super().__init__(address, requests)
@@ -38,7 +39,7 @@ class AsyncConnection(Connection, asyncio.Protocol):
         self._closed = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
-        self._wakers: set[Callable[[], None]] = set()  # of those who wait for something
+        self._wakers: set[Callable[[], None]] = set()  # of waiting tasks
         self._paused = False
         self._listening = False
         self._retired = False
@@ -63,11 +64,11 @@ class AsyncConnection(Connection, asyncio.Protocol):
             self.fail(error)
             return
         listening = requests.listening
-        if listening and not self._listening:  # from now on the server is probed when it is silent
+        if listening and not self._listening:  # from now on, a silent server is probed
             self._schedule(requests.deadline())
         self._listening = listening
         if not self._wakers and not requests.accepting and self._transport is not None:
-            self._transport.pause_reading()  # until somebody waits for something
+            self._transport.pause_reading()  # until a task waits for something
             self._paused = True
         if self._retired:
             self.retire()
@@ -93,7 +94,7 @@ class AsyncConnection(Connection, asyncio.Protocol):
         return not self._writable.is_set()
 
     async def drain(self) -> None:
-        """Wait until the socket takes more, or is lost."""
+        """Wait until the socket accepts more data, or is lost."""
         await self._writable.wait()
 
     def send(self, batch: RequestBatch) -> None:
@@ -103,7 +104,7 @@ class AsyncConnection(Connection, asyncio.Protocol):
         idle = not self.requests.bytes_in_flight
         data = self.requests.begin(batch, time.monotonic())
         if idle and not self._outgoing and self._transport is not None:
-            self._transport.write(data)  # to wait for others would only cost a turn
+            self._transport.write(data)  # waiting for others would only cost a turn
         else:
             self.write(data)
         if not batch.is_set:
@@ -118,12 +119,13 @@ class AsyncConnection(Connection, asyncio.Protocol):
             self._flush()
 
     async def wait(self, signal: Signal, until: float | None = None) -> bool:
-        """Wait until the signal is set, or until that moment, or until the connection is lost."""
+        """Wait until the signal is set, until this time, or until the connection is lost. Returns whether the signal is
+        set."""
         if signal.is_set or self.lost is not None:
             return signal.is_set
         if self._paused and self._transport is not None:
             self._paused = False
-            self.requests.heard = time.monotonic()  # what was sent meanwhile is still to be read
+            self.requests.heard = time.monotonic()  # data sent meanwhile is still unread
             self._transport.resume_reading()
         if self._timer is None:
             self._schedule(self.requests.deadline())
@@ -156,7 +158,7 @@ class AsyncConnection(Connection, asyncio.Protocol):
             self._transport.close()
 
     async def close(self) -> None:
-        """Close when all is sent."""
+        """Close after everything is sent."""
         if self._transport is not None:
             self._flush()
             self._lose(ConnectionAbortedError("the client was closed"))
@@ -169,7 +171,7 @@ class AsyncConnection(Connection, asyncio.Protocol):
             self._transport.write(outgoing[0] if len(outgoing) == 1 else b"".join(outgoing))
 
     def _schedule(self, moment: float | None) -> None:
-        """One timer for all requests."""
+        """Set the one timer that all requests share."""
         if moment is None or self.lost is not None:
             return
         if self._timer is not None:
@@ -205,7 +207,7 @@ class AsyncConnection(Connection, asyncio.Protocol):
 
 
 class AsyncDriver(Channel[AsyncConnection]):
-    """Runs procedures in the tasks of one event loop."""
+    """Runs procedures as tasks of one event loop."""
 
     def __init__(
         self,
@@ -215,23 +217,23 @@ class AsyncDriver(Channel[AsyncConnection]):
     ) -> None:
         super().__init__(binding, options)
         self.sleep = sleep
-        self._turn = asyncio.Lock()  # held while connecting, or until the connection takes more
-        self._queued = 0  # tasks that wait for their turn: newcomers stay behind them
-        self._failures = 0  # how often connecting was given up, and why the last time
+        self._turn = asyncio.Lock()  # held while connecting, or until the connection accepts more
+        self._queued = 0  # tasks waiting for their turn: newcomers queue behind them
+        self._failures = 0  # number of failed attempts to connect; `_failure` is the latest error
         self._failure: PenstockError | None = None
 
     def another(self) -> AsyncDriver:
-        """A driver of the same options, with a connection of its own."""
+        """A driver with the same options and its own connection."""
         return AsyncDriver(self.binding, self.options, self.sleep)
 
     async def run(self, procedure: Procedure[T]) -> T:
-        """Take the steps of a procedure, to its end."""
+        """Execute the steps of a procedure, and return its result."""
         try:
             step = next(procedure)
             while True:
                 try:
                     result = await self._take(step)
-                except BaseException as error:  # noqa: BLE001  (for the procedure to raise or to handle)
+                except BaseException as error:  # noqa: BLE001 (the procedure raises or handles it)
                     step = procedure.throw(error)
                 else:
                     step = procedure.send(result)
@@ -239,7 +241,8 @@ class AsyncDriver(Channel[AsyncConnection]):
             return end.value  # type: ignore[no-any-return]
 
     async def call(self, spec: RequestSpec[T]) -> T:
-        """The result of one request. A procedure is needed only if there is no connection, or if it fails."""
+        """The result of one request. The fast path without a procedure, which is only needed to connect, or after a
+        failure."""
         specs = (spec,)
         connection = self.ready
         if connection is None:
@@ -258,8 +261,8 @@ class AsyncDriver(Channel[AsyncConnection]):
         return connection if connection is not None and connection.ready and not self._queued else None
 
     async def connected(self) -> AsyncConnection:
-        """The connection, opened if there is none or it is lost, when it takes more. No task gets a turn between this
-        and what follows."""
+        """The connection, once it is writable; opened if there is none or it is lost. The caller can send before any
+        other task runs."""
         connection = self.ready
         if connection is not None:
             return connection
@@ -302,8 +305,8 @@ class AsyncDriver(Channel[AsyncConnection]):
 
     async def _opened(self, failures: int) -> AsyncConnection:
         if failures != self._failures and self._failure is not None:
-            # Connecting failed while we waited for our turn. Everybody who waited shares that failure, or else each of
-            # them would go through all the attempts, one after the other.
+            # Connecting failed while this task waited for its turn. All waiting tasks share that failure; otherwise
+            # each would go through all the attempts, one after the other.
             raise self._failure
         try:
             return await self.run(self.open())
@@ -334,7 +337,7 @@ class AsyncDriver(Channel[AsyncConnection]):
 
 
 class AsyncClientCore(AsyncClosing):
-    """The part that all asyncio clients have in common. For the tasks of one event loop."""
+    """The common base of all asyncio clients. For the tasks of one event loop."""
 
     def __init__(self, driver: AsyncDriver) -> None:
         self._driver = driver
@@ -345,7 +348,7 @@ class AsyncClientCore(AsyncClosing):
         return self._driver.connections
 
     async def connect(self) -> None:
-        """Connect now, and not with the first request: shows at once whether the login is accepted."""
+        """Connect now instead of with the first request, to find out at once whether the login is accepted."""
         await self._driver.connected()
 
     async def close(self) -> None:
@@ -353,13 +356,13 @@ class AsyncClientCore(AsyncClosing):
         await self._driver.close()
 
     async def call(self, spec: RequestSpec[T]) -> T:
-        """The result of a request, or the exception that stands for it."""
+        """The result of a request. Raises its error."""
         return await self._driver.call(spec)
 
     async def pipeline(self, specs: Sequence[RequestSpec[Any]]) -> list[Any]:
-        """Send requests without waiting in between. The result has, for each in order, its result or its error."""
+        """Send requests without waiting in between. Returns the result or the error of each, in order."""
         return await self._driver.run(self._driver.call_all(specs))
 
     async def run(self, procedure: Procedure[T]) -> T:
-        """Take the steps of a procedure, to its end."""
+        """Execute the steps of a procedure, and return its result."""
         return await self._driver.run(procedure)

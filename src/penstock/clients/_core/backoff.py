@@ -1,4 +1,4 @@
-"""Backoff: the pauses of one operation that is tried until it succeeds or the retry policy gives up."""
+"""Backoff: the pauses of one operation that is retried until it succeeds or the retry policy gives up."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class AsyncBackoff:
         self.failures = 0
 
     async def retry(self) -> bool:
-        """Count a failed attempt, and pause before the next one. False if there is to be none."""
+        """Count a failed attempt, and pause before the next one. False if there are no attempts left."""
         self.failures += 1
         if self.failures >= self._policy.attempts:
             return False

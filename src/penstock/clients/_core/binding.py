@@ -1,4 +1,4 @@
-"""`Binding`: what a door supplies to the core. One object for each client, which all its connections share."""
+"""`Binding`: the interface between a door and the core. One object per client, shared by all its connections."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from penstock.clients._core.requests import RequestBatch, RequestSpec
 
 class Binding(ABC):
     errors: ErrorFamily
-    numbered = False  # requests have ids that belong to their connection, and are encoded when they are sent
+    numbered = False  # requests have ids that are unique per connection, and are encoded when sent
 
     def encode(self, spec: RequestSpec[Any], request_id: int) -> bytes:
-        """The bytes of a request; the id is 0 if requests are not numbered. Raises Unsendable."""
+        """The encoded request; the id is 0 if requests are not numbered. Raises Unsendable."""
         raise NotImplementedError
 
     @abstractmethod
     def in_flight(self) -> InFlightRequests[Any]:
         """The state of a new connection."""
 
-    def login(self, connection: Connection) -> Procedure[None]:  # noqa: ARG002  (of those who override it)
+    def login(self, connection: Connection) -> Procedure[None]:  # noqa: ARG002 (for overriding methods)
         """Requests to make on a new connection before any other, and the check of their replies."""
         return
         yield
 
     def batch(self, specs: Sequence[RequestSpec[Any]]) -> RequestBatch:
-        """Requests to send together. Raises Unsendable if requests are not numbered and one cannot be encoded."""
+        """A batch of requests to send together. Raises Unsendable if requests are not numbered and one cannot be
+        encoded."""
         if self.numbered:
             return RequestBatch(specs)
         if len(specs) == 1:

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class BlockingConnection(Connection):
-    """A socket, and the requests in flight on it."""
+    """A socket and its requests in flight."""
 
     def __init__(
         self, sock: socket.socket, address: Address, requests: InFlightRequests[Any], busy_poll: float = 0.0
@@ -55,7 +55,7 @@ class BlockingConnection(Connection):
         self.write(self.requests.begin(batch, time.monotonic()))
 
     def write(self, data: bytes) -> None:
-        """Replies that come meanwhile are taken: the server may want to be rid of them before it reads on."""
+        """Send all of `data`. Replies are received meanwhile: the server may stop reading until it can send them."""
         if self.lost is not None:
             return
         try:
@@ -76,7 +76,8 @@ class BlockingConnection(Connection):
             raise
 
     def wait(self, signal: Signal, until: float | None = None) -> bool:
-        """Receive until the signal is set, or until that moment, or until the connection is lost."""
+        """Receive until the signal is set, until this time, or until the connection is lost. Returns whether the signal
+        is set."""
         try:
             while not signal.is_set and self.lost is None:
                 if until is not None and time.monotonic() >= until:
@@ -85,13 +86,13 @@ class BlockingConnection(Connection):
         except (OSError, PenstockError) as error:
             self.fail(error)
         except BaseException:
-            # Replies that are still to come would belong to nobody.
+            # Later replies could not be matched to requests.
             self.fail(ConnectionAbortedError("interrupted"))
             raise
         return signal.is_set
 
     def alive(self) -> bool:
-        """Whether the server has kept the connection open as far as can be seen. Takes what has come."""
+        """Whether the connection still seems open. Processes what has been received."""
         if self.lost is not None:
             return False
         try:
@@ -112,15 +113,15 @@ class BlockingConnection(Connection):
         self.fail(ConnectionAbortedError("another server is the leader"))
 
     def _step(self, until: float | None) -> None:
-        """Wait for something to come, and take it."""
-        if self._encrypted and self._receive():  # TLS may hold what has come already
+        """Wait for data, and process it."""
+        if self._encrypted and self._receive():  # TLS may have buffered data
             return
         if (self._spin is not None and self._spin.poll()) or self._poll(self._readable, until):
             self._receive()
 
     def _poll(self, events: select.poll, until: float | None = None) -> int:
-        """The events that have happened. At the deadline, what is overdue is given up; if nothing is due, and there is
-        no `until`, silence for as long as the timeout ends the connection."""
+        """The events that occurred. At the deadline, overdue requests are given up; without a deadline and `until`,
+        silence for the length of the timeout ends the connection."""
         deadline = self.requests.deadline()
         now = time.monotonic()
         if deadline is None:
@@ -139,7 +140,7 @@ class BlockingConnection(Connection):
         return 0
 
     def _receive(self) -> bool:
-        """Take what has come, if anything has."""
+        """Process received data. False if there is none."""
         try:
             data = self._socket.recv(RECEIVE_SIZE)
         except (BlockingIOError, ssl.SSLWantReadError):
@@ -161,17 +162,17 @@ class BlockingDriver(Channel[BlockingConnection]):
         self.sleep = sleep
 
     def another(self) -> BlockingDriver:
-        """A driver of the same options, with a connection of its own."""
+        """A driver with the same options and its own connection."""
         return BlockingDriver(self.binding, self.options, self.sleep)
 
     def run(self, procedure: Procedure[T]) -> T:
-        """Take the steps of a procedure, to its end."""
+        """Execute the steps of a procedure, and return its result."""
         try:
             step = next(procedure)
             while True:
                 try:
                     result = self._take(step)
-                except BaseException as error:  # noqa: BLE001  (for the procedure to raise or to handle)
+                except BaseException as error:  # noqa: BLE001 (the procedure raises or handles it)
                     step = procedure.throw(error)
                 else:
                     step = procedure.send(result)
@@ -179,7 +180,8 @@ class BlockingDriver(Channel[BlockingConnection]):
             return end.value  # type: ignore[no-any-return]
 
     def call(self, spec: RequestSpec[T]) -> T:
-        """The result of one request. A procedure is needed only if there is no connection, or if it fails."""
+        """The result of one request. The fast path without a procedure, which is only needed to connect, or after a
+        failure."""
         specs = (spec,)
         connection = self.ready
         if connection is None:
@@ -198,7 +200,7 @@ class BlockingDriver(Channel[BlockingConnection]):
         return connection if connection is not None and connection.alive() else None
 
     def connected(self) -> BlockingConnection:
-        """The connection, opened if there is none or the server has closed it."""
+        """The connection, opened if there is none or the server closed it."""
         connection = self.ready
         if connection is None:
             connection = self.connection = self.run(self.open())
@@ -219,7 +221,7 @@ class BlockingDriver(Channel[BlockingConnection]):
             case Open():
                 return self._open(step.address)
             case Drain():
-                return None  # `write` returns when all is sent
+                return None  # `write` returns after everything is sent
             case list():
                 return self.run(self.call_all(step))
             case seconds:
@@ -259,7 +261,7 @@ def _connected(address: Address, timeout: float) -> socket.socket:
 
 
 class BlockingClient(Closing):
-    """The part that all blocking clients have in common. For one thread at a time."""
+    """The common base of all blocking clients. For one thread at a time."""
 
     def __init__(self, driver: BlockingDriver) -> None:
         self._driver = driver
@@ -270,7 +272,7 @@ class BlockingClient(Closing):
         return self._driver.connections
 
     def connect(self) -> None:
-        """Connect now, and not with the first request: shows at once whether the login is accepted."""
+        """Connect now instead of with the first request, to find out at once whether the login is accepted."""
         self._driver.connected()
 
     def close(self) -> None:
@@ -278,13 +280,13 @@ class BlockingClient(Closing):
         self._driver.close()
 
     def call(self, spec: RequestSpec[T]) -> T:
-        """The result of a request, or the exception that stands for it."""
+        """The result of a request. Raises its error."""
         return self._driver.call(spec)
 
     def pipeline(self, specs: Sequence[RequestSpec[Any]]) -> list[Any]:
-        """Send requests without waiting in between. The result has, for each in order, its result or its error."""
+        """Send requests without waiting in between. Returns the result or the error of each, in order."""
         return self._driver.run(self._driver.call_all(specs))
 
     def run(self, procedure: Procedure[T]) -> T:
-        """Take the steps of a procedure, to its end."""
+        """Execute the steps of a procedure, and return its result."""
         return self._driver.run(procedure)

@@ -1,6 +1,5 @@
-"""`Channel`: one connection at a time to a server, made when it is needed, and anew when it is lost. Here is what both
-drivers have in common: procedures for connecting, and for requests with their retries.
-"""
+"""`Channel`: one connection at a time to a server, opened when needed, and reopened when lost. It contains what both
+drivers share: procedures to connect, and to send requests with retries."""
 
 from __future__ import annotations
 
@@ -23,8 +22,8 @@ C = TypeVar("C", bound=Connection)
 
 @dataclass(frozen=True, slots=True)
 class ConnectOptions:
-    """Options of a connection. `timeout` is for how many seconds to wait for a connection, and for a reply.
-    `busy_poll`, of blocking clients, is for how many seconds to keep looking for a reply before going to sleep."""
+    """Options of a connection. `timeout` is how many seconds to wait for a connection, and for a reply. `busy_poll`,
+    for blocking clients, is how many seconds to poll for a reply before going to sleep."""
 
     addresses: Addresses
     tls: ssl.SSLContext | None = None
@@ -38,7 +37,7 @@ class ConnectOptions:
 
 
 def tls_context(tls: ssl.SSLContext | str | None) -> ssl.SSLContext | None:
-    """A context, also of the path of a file with the certificates of those who are trusted."""
+    """A TLS context; a path is that of a file with trusted certificates."""
     return ssl.create_default_context(cafile=tls) if isinstance(tls, str) else tls
 
 
@@ -47,11 +46,11 @@ class Channel(Generic[C]):
         self.binding = binding
         self.options = options
         self.connection: C | None = None  # perhaps lost
-        self.connections = 0  # opened so far: state of the server that belongs to one has ended when this has changed
+        self.connections = 0  # opened so far: if it has changed, per-connection state at the server is gone
 
     @property
     def ready(self) -> C | None:
-        """The connection, if it can be sent on now: `channel.ready or (yield CONNECTED)` saves a step."""
+        """The connection, if it is writable now: `channel.ready or (yield CONNECTED)` saves a step."""
         raise NotImplementedError
 
     def call_all(
@@ -60,9 +59,10 @@ class Channel(Generic[C]):
         on_connection: Callable[[Connection], None] | None = None,
         attempted: tuple[Connection, RequestBatch] | None = None,
     ) -> Procedure[list[Any]]:
-        """Send requests without waiting in between. Returns, for each in order, its result or its error; raises
-        Unsendable if requests are not numbered and one cannot be sent: then none is. `on_connection` is called with
-        every connection on which they are sent. `attempted` is a first attempt that the caller has made."""
+        """Send requests without waiting in between. Returns the result or the error of each, in order. Raises
+        Unsendable, and sends nothing, if requests are not numbered and one cannot be encoded. `on_connection` is called
+        with every connection on which they are sent. `attempted` is a first attempt that the caller has already
+        made."""
         state = RetryState(specs, self.options.retry, self.binding.errors)
         left = state.next()
         while left:
@@ -92,7 +92,7 @@ class Channel(Generic[C]):
         return state.outcomes
 
     def open(self) -> Procedure[C]:
-        """A new connection, to the first server that can be reached, in as many attempts as the policy allows."""
+        """A new connection to the first reachable server, in as many attempts as the policy allows."""
         options, errors = self.options, self.binding.errors
         attempt = 0
         while True:
@@ -114,7 +114,7 @@ class Channel(Generic[C]):
             yield options.retry.delay(attempt - 1)
 
     def _leave(self, connection: Connection, leader: str | None) -> None:
-        """The server does not lead: the next connection is to another."""
+        """Follow a redirect: the server is not the leader, so the next connection goes to another."""
         self.options.addresses.redirect(leader, connection.address)
         if self.connection is connection:
             self.connection = None

@@ -1,4 +1,4 @@
-"""Context managers that close what they hold at the end of the block."""
+"""Context managers that call `close` at the end of the block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Connection`: one connection as procedures see it, whichever driver has made it."""
+"""`Connection`: one connection, as procedures see it under either driver."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.clients._core.requests import RequestBatch
 
 
 class Connection(ABC):
-    """Sending never raises because a connection is lost: `lost` says so, and the batches that were on it."""
+    """Sending never raises because of a lost connection: `lost` is set instead, also on the batches in flight."""
 
     def __init__(self, address: Address, requests: InFlightRequests[Any]) -> None:
         self.address = address
@@ -20,16 +20,16 @@ class Connection(ABC):
 
     @property
     def congested(self) -> bool:
-        """Whether to `Drain` before more is sent."""
+        """Whether to `Drain` before sending more."""
         return False
 
     @abstractmethod
     def send(self, batch: RequestBatch) -> None:
-        """Send requests; `Wait` for the batch, or look at it later."""
+        """Send requests; `Wait` for the batch, or inspect it later."""
 
     @abstractmethod
     def write(self, data: bytes) -> None:
-        """Send bytes that no batch stands for."""
+        """Send bytes that belong to no batch."""
 
     @abstractmethod
     def fail(self, reason: Exception) -> None:
@@ -37,4 +37,4 @@ class Connection(ABC):
 
     @abstractmethod
     def retire(self) -> None:
-        """Close as soon as nothing is in flight any more."""
+        """Close as soon as nothing is in flight."""

@@ -1,4 +1,4 @@
-"""Exceptions of all clients: one family with one root. Each door derives its own from these, under the same names.
+"""Exceptions of all clients: one hierarchy with one root. Each door derives its own from these, under the same names.
 
 `ErrorFamily` tells the core which classes of a door to raise.
 """
@@ -15,27 +15,27 @@ class PenstockError(Exception):
 
 
 class Unsendable(PenstockError):
-    """The request cannot be carried by the protocol. Nothing was sent."""
+    """The protocol cannot express the request. Nothing was sent."""
 
 
 class BadReply(PenstockError):
-    """The server sent something that is no answer to the request. The connection was closed. As far as this server can
-    be trusted at all, the outcome is unknown."""
+    """The server sent something that is not a valid reply to the request. The connection was closed. The outcome of the
+    request is unknown."""
 
 
 class ConnectionFailed(PenstockError):
-    """No connection, or none that held until the reply, in as many attempts as the retry policy allows. The request was
-    not carried out, or may be repeated without harm."""
+    """No connection was established, or none lasted until the reply, in as many attempts as the retry policy allows.
+    The request was not executed, or is safe to repeat."""
 
 
 class OutcomeUnknown(PenstockError):
-    """The request was sent, and its reply did not come, or said that the outcome is unknown: it may have been carried
-    out, or not. Raised for what must not be carried out twice."""
+    """The request was sent, but its reply was lost, or said that the outcome is unknown: it may have been executed or
+    not. Raised for requests that must not be executed twice."""
 
 
 class TimedOut(OutcomeUnknown):
-    """No reply in the time that the caller allows. It is not sent again, whatever it was: a slow server would only
-    become slower."""
+    """No reply within the caller's timeout. Not even idempotent requests are retried: that would slow down a slow
+    server further."""
 
 
 class PoolTimeout(PenstockError):
@@ -43,21 +43,21 @@ class PoolTimeout(PenstockError):
 
 
 class ReplyError(PenstockError):
-    """The server answered with an error. The properties say whether to send the request again; `RetryState` does."""
+    """The server answered with an error. The properties say whether to retry the request; `RetryState` does."""
 
     @property
     def retryable(self) -> bool:
-        """Whether the failure passes: what is idempotent may be sent again after a while."""
+        """Whether the failure is transient: an idempotent request may be retried after a while."""
         return False
 
     @property
     def not_executed(self) -> bool:
-        """Whether the request was certainly not carried out: anything may be sent again."""
+        """Whether the request was certainly not executed: then any request may be retried."""
         return False
 
     @property
     def not_leader(self) -> bool:
-        """Whether another server of the cluster has to be used."""
+        """Whether the request must go to another server of the cluster."""
         return False
 
     @property
@@ -67,8 +67,8 @@ class ReplyError(PenstockError):
 
 
 class PipelineError(PenstockError):
-    """Not all requests of a pipeline succeeded. `results` has one entry for each that was sent, in order: its result,
-    or the error. Those behind were not sent."""
+    """Not all requests of a pipeline succeeded. `results` has the result or the error of each request that was sent, in
+    order. Later ones were not sent."""
 
     def __init__(self, text: str, results: Sequence[Any]) -> None:
         super().__init__(text)
@@ -77,7 +77,7 @@ class PipelineError(PenstockError):
 
 @dataclass(frozen=True, slots=True)
 class ErrorFamily:
-    """The classes of a door that the core raises. Each is made of one text."""
+    """The classes of a door that the core raises. Their only argument is a text."""
 
     unsendable: type[Unsendable] = Unsendable
     bad_reply: type[BadReply] = BadReply
@@ -87,7 +87,7 @@ class ErrorFamily:
     pool_timeout: type[PoolTimeout] = PoolTimeout
 
     def unknown(self, reason: Exception) -> OutcomeUnknown:
-        """The outcome of a request whose connection was lost for this reason."""
+        """The error for a request whose connection was lost for this reason."""
         error = self.outcome_unknown(f"The connection was lost: {reason}")
         error.__cause__ = reason
         return error

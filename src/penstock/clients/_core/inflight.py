@@ -1,8 +1,8 @@
-"""Requests in flight on one connection, without a socket: which reply belongs to which request, and what is overdue.
+"""Requests in flight on one connection, without a socket: matches replies to requests, and finds overdue ones.
 
-A door derives from `OrderedRequests`, where replies come in the order of the requests, or from `NumberedRequests`,
-where they carry the id of the request and come in any order. A driver calls `begin` before it sends, `feed` with what
-it received, `expire` at the `deadline`, and `lose` when the connection is lost. `now` is `time.monotonic()`.
+A door derives from `OrderedRequests`, where replies arrive in the order of the requests, or from `NumberedRequests`,
+where they carry the request's id and arrive in any order. A driver calls `begin` before it sends, `feed` with received
+data, `expire` at the `deadline`, and `lose` when the connection is lost. `now` is `time.monotonic()`.
 """
 
 from __future__ import annotations
@@ -18,66 +18,66 @@ Frame = TypeVar("Frame")
 
 
 class InFlightRequests(Generic[Frame]):
-    """State of one connection. `timeout` is for how many seconds to wait for a reply."""
+    """State of one connection. `timeout` is how many seconds to wait for a reply."""
 
     def __init__(self, timeout: float, errors: ErrorFamily) -> None:
         self.timeout = timeout
         self.errors = errors
-        self.heard = 0.0  # when something was received last
-        self.bytes_in_flight = 0  # of requests without a reply
+        self.heard = 0.0  # when data was last received
+        self.bytes_in_flight = 0  # of unanswered requests
 
     def __len__(self) -> int:
-        """Requests without a reply."""
+        """The number of unanswered requests."""
         raise NotImplementedError
 
     # -- supplied by the door
 
     def frames(self, data: bytes) -> Iterable[Frame]:
-        """Cut what was received into frames. BadReply, behind those that are whole, if it cannot be cut."""
+        """Split received data into frames. Raises BadReply, after the complete ones, if it cannot be split."""
         raise NotImplementedError
 
     def message(self, spec: RequestSpec[Any], frame: Frame) -> Any:
-        """The message that answers this request; `spec.decode` makes the result of it. Raises the door's ReplyError if
-        the server refused the request, and BadReply, which ends the connection, if the frame is no answer to it."""
+        """The message that answers this request, for `spec.decode`. Raises the door's ReplyError if the server refused
+        the request, and BadReply, which ends the connection, if the frame does not answer it."""
         raise NotImplementedError
 
     @property
     def accepting(self) -> bool:
-        """Whether to go on reading when nobody waits: False when too much of what was pushed is not taken yet."""
+        """Whether to keep reading while no caller waits: False if too much pushed data is waiting to be consumed."""
         return True
 
     @property
     def listening(self) -> bool:
-        """Whether the server may send something without a request: then a retired connection stays open."""
+        """Whether the server may send frames without a request: then a retired connection stays open."""
         return False
 
     # -- called by drivers
 
     def begin(self, batch: RequestBatch, now: float) -> bytes:
-        """The bytes to send. Unsendable, with nothing begun, where one request cannot be encoded."""
+        """The bytes to send. Raises Unsendable, with nothing begun, if a request cannot be encoded."""
         raise NotImplementedError
 
     def feed(self, data: bytes, now: float) -> None:
-        """Take what was received. A PenstockError (BadReply, mostly) ends the connection."""
+        """Process received data. A PenstockError (mostly BadReply) ends the connection."""
         raise NotImplementedError
 
     def deadline(self) -> float | None:
-        """The time at which to call `expire`, if nothing is received before."""
+        """The time at which to call `expire` if nothing is received before; None if nothing is due."""
         raise NotImplementedError
 
     def expire(self, now: float) -> RequestBatch | None:
-        """Give up what is overdue. TimeoutError ends the connection. Returns a request to send now, to see whether the
-        server is still there."""
+        """Give up overdue requests. A TimeoutError ends the connection. Returns a request to send now, to probe the
+        server."""
         raise NotImplementedError
 
     def lose(self, reason: Exception) -> None:
-        """The connection is lost: no more replies will come."""
+        """Record that the connection is lost: no more replies will arrive."""
         raise NotImplementedError
 
 
 class OrderedRequests(InFlightRequests[Frame]):
-    """Replies without ids, in the order of the requests. A reply that does not come in time ends the connection:
-    if it came later, it would be taken for that of another request."""
+    """Replies without ids, in the order of the requests. A reply that does not arrive in time ends the connection: a
+    late one could be mistaken for the reply to another request."""
 
     def __init__(self, timeout: float, errors: ErrorFamily) -> None:
         super().__init__(timeout, errors)
@@ -88,7 +88,7 @@ class OrderedRequests(InFlightRequests[Frame]):
 
     @property
     def buffered(self) -> bool:
-        """Supplied by the door: whether a part of a frame has come."""
+        """Whether an incomplete frame has been received; supplied by the door."""
         return False
 
     def begin(self, batch: RequestBatch, now: float) -> bytes:
@@ -136,11 +136,11 @@ class OrderedRequests(InFlightRequests[Frame]):
 
 
 class NumberedRequests(InFlightRequests[Frame]):
-    """Replies with ids, in any order. A request without a reply in time is given up alone, unless the server has been
-    silent since it was sent: then the connection is as good as lost. A late reply is ignored.
+    """Replies with ids, in any order. A request without a timely reply is given up by itself, unless the server has
+    been silent since it was sent: then the connection counts as lost. Late replies are ignored.
 
-    `encode` makes the bytes of a request and its id. With `keepalive`, a `probe` is sent when so many seconds have
-    passed without a sign of the server while it owes no reply, but something may be pushed."""
+    `encode` makes the bytes of a request with its id. With `keepalive`, a `probe` is sent after this many seconds of
+    silence while no reply is due but the server may push something."""
 
     def __init__(
         self,
@@ -161,26 +161,26 @@ class NumberedRequests(InFlightRequests[Frame]):
     # -- supplied by the door
 
     def request_id(self, frame: Frame) -> int | None:
-        """The request that this frame answers; None if it was pushed."""
+        """The id of the request that this frame answers; None if the server pushed it."""
         raise NotImplementedError
 
     def pushed(self, frame: Frame) -> None:  # noqa: ARG002
-        """A frame that answers no request. BadReply ends the connection."""
+        """Handle a frame that answers no request. BadReply ends the connection."""
         raise self.errors.bad_reply("The server pushed what nobody asked for")
 
     def unexpected(self, request_id: int, frame: Frame) -> Exception:  # noqa: ARG002
-        """The reason to end the connection after a reply to a request that is not in flight."""
+        """The error that ends the connection after a reply to a request that is not in flight."""
         return self.errors.bad_reply(f"The server sent a reply to request {request_id}, which nobody made")
 
     def late(self, spec: RequestSpec[Any], frame: Frame) -> None:
-        """A reply to a request that was given up. BadReply ends the connection."""
+        """Handle a reply to a request that was given up. BadReply ends the connection."""
 
     def probe(self) -> RequestSpec[Any] | None:
-        """A request that any server answers at once."""
+        """A request that any server answers at once, or None."""
         return None
 
     def allocate(self, count: int) -> int:
-        """The first of so many new ids."""
+        """The first of `count` consecutive new ids."""
         first = self._last_id + 1
         self._last_id += count
         return first
@@ -188,7 +188,7 @@ class NumberedRequests(InFlightRequests[Frame]):
     # -- called by drivers
 
     def begin(self, batch: RequestBatch, now: float) -> bytes:
-        """The bytes to send. A request that cannot be encoded has Unsendable as its outcome."""
+        """The bytes to send. A request that cannot be encoded gets Unsendable as its outcome."""
         number = batch.first_id = self.allocate(batch.count)
         batch.sent_at = now
         shortest = self.timeout
@@ -219,7 +219,7 @@ class NumberedRequests(InFlightRequests[Frame]):
                 self.answer(number, frame)
 
     def answer(self, number: int, frame: Frame) -> None:
-        """Take the reply to the request of this id."""
+        """Process the reply to the request with this id."""
         batch = self._waiting.pop(number, None)
         if batch is None:
             raise self.unexpected(number, frame)
@@ -258,7 +258,7 @@ class NumberedRequests(InFlightRequests[Frame]):
         return None
 
     def _give_up_overdue(self, batch: RequestBatch, now: float) -> None:
-        """Each request has a timeout of its own."""
+        """Give up the overdue requests of a batch; each has its own timeout."""
         timeouts = [self._timeout_of(spec) for spec in batch.specs]
         for at, outcome in enumerate(batch.outcomes):
             if outcome is PENDING and batch.sent_at + timeouts[at] <= now:

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own: blocking calls of any number of threads on top of an asyncio client."""
+"""An event loop in its own thread: blocking calls from any number of threads on top of an asyncio client."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ R = TypeVar("R")
 
 
 class LoopThread:
-    """The thread starts with the first call and ends with `stop`. `closed` makes the exception for calls after that,
-    and for those that `stop` interrupts."""
+    """The thread starts with the first call and ends with `stop`. `closed` makes the exception for calls after `stop`,
+    and for those that it interrupts."""
 
     def __init__(self, name: str, closed: Callable[[], Exception]) -> None:
         self._name = name
@@ -24,7 +24,7 @@ class LoopThread:
         self._stopped = False
 
     def run(self, coroutine: Coroutine[Any, Any, R]) -> R:
-        """Run a coroutine on the loop and wait for its result. An interrupted wait cancels it."""
+        """Run a coroutine on the loop and wait for its result. Interrupting the wait cancels the coroutine."""
         with self._lock:
             if self._stopped:
                 coroutine.close()

@@ -1,8 +1,7 @@
-"""Methods of the public classes, made of functions that are written once: `request_method` of one that makes a
-`RequestSpec`, `procedure_method` of one that is a `Procedure`. They block or not, as the class through which they are
-called does: so a door lists the methods of both its clients once, in a class that both derive from. `help` shows the
-signature and the text of the function.
-"""
+"""Methods of the public classes, derived from functions that are written once: `request_method` from one that makes a
+`RequestSpec`, `procedure_method` from a `Procedure`. They block or are coroutines, depending on the class through which
+they are called: so a door defines the methods of both its clients once, in a common base class. `help` shows the
+signature and docstring of the function."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ class AsyncRunner(Protocol):
 
 
 class request_method(Generic[P, T]):  # noqa: N801 - used as a function
-    """A method that makes the request which this function specifies."""
+    """A method that makes the request described by this function."""
 
     def __init__(self, spec: Callable[P, RequestSpec[T]]) -> None:
         self._spec = spec
@@ -58,7 +57,7 @@ class request_method(Generic[P, T]):  # noqa: N801 - used as a function
 
 
 class procedure_method(Generic[S, P, T]):  # noqa: N801 - used as a decorator
-    """A method that runs this procedure, which takes the object as its first argument."""
+    """A method that runs this procedure, with the object as its first argument."""
 
     def __init__(self, procedure: Callable[Concatenate[S, P], Procedure[T]]) -> None:
         self._procedure = procedure
@@ -109,9 +108,9 @@ def _async_procedure(procedure: Callable[..., Procedure[Any]]) -> Any:
 
 
 def _described(method: Any, function: Callable[..., Any], signature: inspect.Signature) -> Any:
-    """The method with the name, the text and the signature by which `help` shows it."""
+    """The method with the function's name, docstring and signature, for `help`."""
     functools.update_wrapper(method, function)
-    del method.__wrapped__  # or else its first argument would be taken for `self`
+    del method.__wrapped__  # or its first argument would be mistaken for `self`
     owner = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     result = str(signature.return_annotation)
     for wrapper in ("RequestSpec[", "Procedure["):

@@ -1,7 +1,6 @@
-"""Pools: several connections to a server, checked from time to time, and used by many.
+"""Pools: several connections to a server, checked periodically, and shared by many callers.
 
-`make` makes a client; it is called for the first one at once, so that arguments that no client takes are refused when
-the pool is made.
+`make` makes a client; it is called once right away, so that invalid arguments are rejected when the pool is made.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from penstock.clients._core.procedure import Procedure
 from penstock.clients._core.requests import RequestSpec
 
 SIZE: Final = 4
-HEALTH_INTERVAL: Final = 30.0  # seconds between checks whether a connection that nobody uses still holds
+HEALTH_INTERVAL: Final = 30.0  # seconds between checks of idle connections
 
 T = TypeVar("T")
 
@@ -31,7 +30,8 @@ class PooledClient(Protocol):
     def run(self, procedure: Procedure[T], /) -> T: ...
 
     def check(self) -> bool:
-        """Whether the connection holds and the server answers on it. If not, it is closed. True if there is none."""
+        """Whether the connection works and the server answers. If not, the connection is closed. True if there is
+        none."""
 
     def close(self) -> None: ...
 
@@ -39,14 +39,15 @@ class PooledClient(Protocol):
 class AsyncPooledClient(Protocol):
     @property
     def waiting(self) -> int:
-        """Requests without a reply."""
+        """The number of unanswered requests."""
 
     async def call(self, spec: RequestSpec[T], /) -> T: ...
 
     async def run(self, procedure: Procedure[T], /) -> T: ...
 
     async def check(self) -> bool:
-        """Whether the connection holds and the server answers on it. If not, it is closed. True if there is none."""
+        """Whether the connection works and the server answers. If not, the connection is closed. True if there is
+        none."""
 
     async def close(self) -> None: ...
 
@@ -56,11 +57,10 @@ A = TypeVar("A", bound=AsyncPooledClient)
 
 
 class BlockingPool(Closing, Generic[C]):
-    """Clients for any number of threads, `size` of them at most; each is made when it is first needed. Every `health`
-    seconds a thread checks the connections that nobody uses, and closes those that do not hold. `patience` is for how
-    many seconds to wait for a free client."""
+    """Up to `size` clients for any number of threads, each made when first needed. Every `health` seconds a thread
+    checks the idle connections, and closes broken ones. `patience` is how many seconds to wait for a free client."""
 
-    pool_timeout: type[PoolTimeout] = PoolTimeout  # the door's
+    pool_timeout: type[PoolTimeout] = PoolTimeout  # the door's class
 
     def __init__(self, make: Callable[[], C], size: int = SIZE, *, health: float, patience: float) -> None:
         if size < 1 or health <= 0:
@@ -69,7 +69,7 @@ class BlockingPool(Closing, Generic[C]):
         self._size = size
         self._patience = patience
         self._made = 0
-        self._idle: deque[C] = deque()  # the one used last first: the others may become quiet
+        self._idle: deque[C] = deque()  # most recently used first, so that the others can become idle
         self._change = threading.Condition()
         self._over = threading.Event()
         self._give_back(self._borrow())
@@ -77,7 +77,7 @@ class BlockingPool(Closing, Generic[C]):
         self._checker.start()
 
     def close(self) -> None:
-        """Close all connections. Those of clients that are lent are closed when they come back."""
+        """Close all connections. Those of borrowed clients are closed when they are returned."""
         self._over.set()
         with self._change:
             while self._idle:
@@ -88,7 +88,7 @@ class BlockingPool(Closing, Generic[C]):
 
     @contextlib.contextmanager
     def client(self) -> Iterator[C]:
-        """Lend a client. PoolTimeout if none becomes free in time."""
+        """Borrow a client. Raises PoolTimeout if none becomes free in time."""
         client = self._borrow()
         try:
             yield client
@@ -96,17 +96,17 @@ class BlockingPool(Closing, Generic[C]):
             self._give_back(client)
 
     def call(self, spec: RequestSpec[T]) -> T:
-        """The result of a request, or the exception that stands for it."""
+        """The result of a request. Raises its error."""
         with self.client() as client:
             return client.call(spec)
 
     def run(self, procedure: Procedure[T]) -> T:
-        """Take the steps of a procedure, all on one client."""
+        """Execute the steps of a procedure, all on one client."""
         with self.client() as client:
             return client.run(procedure)
 
     def check(self) -> int:
-        """Check every connection that nobody uses. Returns how many did not hold."""
+        """Check every idle connection. Returns the number of broken ones."""
         broken = 0
         with self._change:
             checked, self._idle = self._idle, deque()
@@ -148,9 +148,9 @@ class BlockingPool(Closing, Generic[C]):
 
 
 class AsyncPool(AsyncClosing, Generic[A]):
-    """Clients for the tasks of one event loop. A client of asyncio serves many tasks, so nothing is lent: a request
-    goes to the connection with the fewest requests in flight. Use it as a context manager: within it, a task checks
-    the connections every `health` seconds."""
+    """Clients for the tasks of one event loop. An asyncio client serves many tasks, so clients are not borrowed: a
+    request goes to the connection with the fewest requests in flight. Use it as a context manager: within it, a task
+    checks the connections every `health` seconds."""
 
     def __init__(self, make: Callable[[], A], size: int = SIZE, *, health: float) -> None:
         if size < 1 or health <= 0:
@@ -173,19 +173,19 @@ class AsyncPool(AsyncClosing, Generic[A]):
             await client.close()
 
     def client(self) -> A:
-        """The one that is to be used now: for what has to stay on one connection."""
+        """The least busy client, for requests that must stay on one connection."""
         return min(self._clients, key=lambda client: client.waiting)
 
     async def call(self, spec: RequestSpec[T]) -> T:
-        """The result of a request, or the exception that stands for it."""
+        """The result of a request. Raises its error."""
         return await self.client().call(spec)
 
     async def run(self, procedure: Procedure[T]) -> T:
-        """Take the steps of a procedure, all on one client."""
+        """Execute the steps of a procedure, all on one client."""
         return await self.client().run(procedure)
 
     async def check(self) -> int:
-        """Check every connection. Returns how many did not hold."""
+        """Check every connection. Returns the number of broken ones."""
         return [await client.check() for client in self._clients].count(False)
 
     async def _check_regularly(self) -> None:

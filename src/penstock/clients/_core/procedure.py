@@ -1,8 +1,8 @@
-"""Procedures: what takes several steps, written once for the blocking and the asyncio clients.
+"""Procedures: operations of several steps, written once for the blocking and the asyncio clients.
 
-A procedure is a generator. It yields the step to take next, gets the result of the step back, and returns its own
-result. A driver takes the steps (`BlockingDriver.run`, `AsyncDriver.run`); the procedure itself never blocks. An
-exception of a step is raised at its `yield`. Procedures call each other by `yield from`.
+A procedure is a generator. It yields the next step, receives the step's result, and returns its own result. A driver
+executes the steps (`BlockingDriver.run`, `AsyncDriver.run`); the procedure itself never blocks. An exception of a step
+is raised at its `yield`. Procedures call each other with `yield from`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ T = TypeVar("T")
 
 
 class Connected:
-    """The connection, opened if there is none, or none that holds, and ready to be sent on. Raises ConnectionFailed, or
-    what the login raises. What is sent right behind this step goes out in the order of the calls."""
+    """The connection, writable; opened if there is none or it is lost. Raises ConnectionFailed, or the login's error.
+    Whatever is sent directly after this step is sent in the order of the calls."""
 
 
 CONNECTED: Final = Connected()
@@ -29,15 +29,15 @@ CONNECTED: Final = Connected()
 
 @dataclass(slots=True)
 class Open:
-    """A new connection to this address, logged in. Raises OSError, or what the login raises."""
+    """A new connection to this address, logged in. Raises OSError, or the login's error."""
 
     address: Address
 
 
 @dataclass(slots=True)
 class Wait:
-    """Wait for a signal that something received on this connection sets, until a moment of `time.monotonic`. Returns
-    whether it is set; also returns, with False, when the connection is lost."""
+    """Wait for a signal that is set by data received on this connection, until a time of `time.monotonic`. Returns
+    whether it is set; returns False when the connection is lost."""
 
     connection: Connection
     signal: Signal
@@ -46,7 +46,7 @@ class Wait:
 
 @dataclass(slots=True)
 class Drain:
-    """Wait until this connection takes more to send, or is lost."""
+    """Wait until this connection accepts more data to send, or is lost."""
 
     connection: Connection
 
@@ -58,7 +58,8 @@ Procedure: TypeAlias = Generator[Step, Any, T]
 
 
 def exchange(connection: Connection, batch: RequestBatch) -> Procedure[Sequence[Any]]:
-    """Send requests on this connection alone: the results, or the first error, or the reason why it was lost."""
+    """Send requests on this connection only. Returns the results; raises the first error, or the reason why the
+    connection was lost."""
     connection.send(batch)
     yield Wait(connection, batch)
     if batch.lost is not None:

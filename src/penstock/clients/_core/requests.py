@@ -1,6 +1,5 @@
-"""Requests, before and after they are sent. `RequestSpec` says what to send and what its reply means; `RequestBatch` is
-requests that go out together, and their outcomes.
-"""
+"""Requests, before and after they are sent. `RequestSpec` is a request and the decoding of its reply; `RequestBatch` is
+a set of requests that are sent together, and their outcomes."""
 
 from __future__ import annotations
 
@@ -23,18 +22,18 @@ PENDING: Final = _Pending()
 """Stands for an outcome that is not there yet."""
 
 
-@dataclass(slots=True)  # not frozen, which would take eight times as long to make
+@dataclass(slots=True)  # not frozen: that would make construction eight times slower
 class RequestSpec(Generic[T]):
-    """A request, what its reply means to the caller, and whether it may be sent twice. A door may derive from it to
-    add what its `encode` needs."""
+    """A request, how to decode its reply, and whether it may be sent twice. A door may add fields for its `encode` in a
+    subclass."""
 
     request: Any  # a message of the door's wire format
-    decode: Callable[[Any], T]  # makes the result of the message that answers it, or raises a PenstockError
-    reply: type[Any] = object  # the class of that message
-    idempotent: bool = False  # to carry it out twice is the same as once
-    changes: bool = False  # of what is idempotent: it leaves something behind, so that its outcome matters
-    conclusive: tuple[type[ReplyError], ...] = ()  # errors of a repetition that prove that the first time did nothing
-    timeout: float | None = None  # seconds to wait for the reply; None: the client's
+    decode: Callable[[Any], T]  # converts the reply message to the result, or raises a PenstockError
+    reply: type[Any] = object  # class of the reply message
+    idempotent: bool = False  # executing it twice has the same effect as once
+    changes: bool = False  # for idempotent requests: it has side effects, so its outcome matters
+    conclusive: tuple[type[ReplyError], ...] = ()  # errors of a retry that prove that the first attempt had no effect
+    timeout: float | None = None  # seconds to wait for the reply; None: the client's default
 
     @property
     def name(self) -> str:
@@ -42,29 +41,28 @@ class RequestSpec(Generic[T]):
 
 
 def whole(reply: T) -> T:
-    """A `decode` for replies that are results as they are."""
+    """A `decode` for replies that are results themselves."""
     return reply
 
 
 def nothing(_reply: Any) -> None:
-    """A `decode` for replies that only say that it is done."""
+    """A `decode` for replies that only confirm."""
 
 
 class RequestBatch(Signal):
-    """Requests that go out together on one connection. `outcomes` has a result or a PenstockError for each, or PENDING.
-    The signal is set when all are there, or when the connection is `lost`: then the outcomes that are missing stay
-    PENDING."""
+    """Requests that are sent together on one connection. `outcomes` has a result, a PenstockError or PENDING for each.
+    The signal is set when all have an outcome, or when the connection is `lost`: then missing outcomes stay PENDING."""
 
     __slots__ = ("answered", "count", "data", "deadline", "first_id", "lost", "outcomes", "sent_at", "size", "specs")
 
-    first_id: int  # of `count` in a row, where requests have ids; this and the following are known when it is sent
+    first_id: int  # of `count` consecutive ids, if requests have ids; this and the following are set when it is sent
     sent_at: float
     deadline: float  # when to give it up
     size: int  # bytes on the wire
 
     def __init__(self, specs: Sequence[RequestSpec[Any]], data: bytes | None = None, count: int | None = None) -> None:
         self.specs = specs
-        self.data = data  # encoded beforehand, where that does not depend on the connection
+        self.data = data  # already encoded, if the encoding does not depend on the connection
         self.count = count = len(specs) if count is None else count
         self.outcomes: list[Any] = [PENDING] * count
         self.answered = 0
@@ -73,8 +71,8 @@ class RequestBatch(Signal):
         self._listeners = None
 
     def decode(self, at: int, frame: Any, message_of: Callable[[RequestSpec[Any], Any], Any]) -> Any:
-        """The outcome of one request by the frame that answers it. BadReply if that is no answer. A batch of many equal
-        requests may override this by a quicker way."""
+        """The outcome of one request, from the frame that answers it. Raises BadReply if it does not. A batch of many
+        equal requests may override this with a faster way."""
         spec = self.specs[at]
         try:
             message = message_of(spec, frame)
@@ -88,20 +86,20 @@ class RequestBatch(Signal):
             return error
 
     def settle(self, at: int, outcome: Any) -> None:
-        """One request has its outcome."""
+        """Record the outcome of one request."""
         self.outcomes[at] = outcome
         self.answered += 1
         if self.answered == self.count:
             self.set()
 
     def lose(self, reason: Exception) -> None:
-        """No more replies will come."""
+        """Record that no more replies will arrive."""
         if not self.is_set:
             self.lost = reason
             self.set()
 
     def settled(self, unknown: Callable[[Exception], PenstockError]) -> list[Any]:
-        """The outcomes where nothing is sent again: those that were lost are unknown."""
+        """The outcomes if nothing is retried; `unknown` makes the error for missing ones."""
         if self.lost is None:
             return self.outcomes
         missing = unknown(self.lost)
@@ -109,14 +107,14 @@ class RequestBatch(Signal):
 
 
 def result_of(outcome: Any) -> Any:
-    """The outcome, if it is a result."""
+    """The outcome, raised if it is an error."""
     if isinstance(outcome, Exception):
         raise outcome
     return outcome
 
 
 def results_of(outcomes: Sequence[Any]) -> Sequence[Any]:
-    """The outcomes, if all are results."""
+    """The outcomes; the first error is raised."""
     for outcome in outcomes:
         if isinstance(outcome, Exception):
             raise outcome

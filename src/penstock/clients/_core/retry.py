@@ -1,6 +1,5 @@
-"""Retries: which requests are sent again, and which become OutcomeUnknown. How often and after which delay is
-`penstock.retry.RetryPolicy`'s. Nothing here sleeps or connects.
-"""
+"""Retries: which requests are sent again, and which become OutcomeUnknown. `penstock.retry.RetryPolicy` decides how
+often and with which delay. Nothing here sleeps or connects."""
 
 from __future__ import annotations
 
@@ -13,29 +12,29 @@ from penstock.retry import RetryPolicy
 
 
 class Redirect(NamedTuple):
-    """The last server does not lead; `leader` does, if it said so."""
+    """The server is not the leader; `leader` is, if it named one."""
 
     leader: str | None
 
 
 class RetryState:
-    """Requests on their way to their outcomes, over as many connections as the policy allows.
+    """Requests and their outcomes so far, across as many connections as the policy allows.
 
-    What was answered is not sent again, except for a single request whose error passes. If the connection is lost,
-    what is left is sent again if all of it is idempotent, and is OutcomeUnknown otherwise. What changes something, was
-    sent again and is refused in the end is OutcomeUnknown too: the first time may have done it."""
+    Answered requests are not sent again, except for a single request with a transient error. If the connection is lost,
+    the rest is sent again if all of it is idempotent, and otherwise becomes OutcomeUnknown. A request with side effects
+    whose retry is refused becomes OutcomeUnknown too: the first attempt may have succeeded."""
 
     __slots__ = ("_errors", "_failed", "_policy", "_sent", "_specs", "_uncertain", "outcomes", "redirect")
 
     def __init__(self, specs: Sequence[RequestSpec[Any]], policy: RetryPolicy, errors: ErrorFamily) -> None:
         self.outcomes: list[Any] = [PENDING] * len(specs)
-        self.redirect: Redirect | None = None  # the next attempt has to be on another server
+        self.redirect: Redirect | None = None  # the next attempt must go to another server
         self._specs = specs
         self._policy = policy
         self._errors = errors
-        self._sent: Sequence[int] = range(len(specs))  # which requests the last attempt has
-        self._failed = 0  # attempts without a single reply, since the last one that had any
-        self._uncertain = False  # something may have been carried out without our knowing
+        self._sent: Sequence[int] = range(len(specs))  # indexes of the requests in the last attempt
+        self._failed = 0  # attempts without any reply, since the last one with any
+        self._uncertain = False  # an attempt whose reply was lost may have been executed
 
     @property
     def over(self) -> bool:
@@ -47,7 +46,7 @@ class RetryState:
         return self._specs if len(sent) == len(self._specs) else [self._specs[at] for at in sent]
 
     def record(self, batch: RequestBatch) -> float:
-        """Take over the outcomes of an attempt. Returns the seconds to wait before the next, if it is not over."""
+        """Record the outcomes of an attempt. Returns the seconds to wait before the next one, if not `over`."""
         uncertain = self._uncertain
         delay = self._recorded(batch)
         if uncertain:
@@ -62,14 +61,15 @@ class RetryState:
         lost = batch.lost
         if lost is not None and not isinstance(lost, PenstockError):
             return self._connection_lost(lost, any_reply=batch.answered > 0)
-        if lost is not None:  # the server said something that ends the connection
+        if lost is not None:  # the server sent something that ended the connection
             self._settle(lost)
         if batch.count == 1 and isinstance(self.outcomes[self._sent[0]], ReplyError):
             return self._refused(self._sent[0])
         return 0.0
 
     def unreachable(self, error: PenstockError) -> None:
-        """There is no connection to send on. Raised if nothing has been answered; else the outcome of the rest."""
+        """Record that no connection can be established. Raises the error if nothing has been answered; otherwise it is
+        the outcome of the rest."""
         if all(outcome is PENDING for outcome in self.outcomes):
             judged = [self._judged(spec, error) for spec in self._specs] if self._uncertain else []
             raise next((found for found in judged if found is not error), error)
@@ -79,8 +79,8 @@ class RetryState:
         ]
 
     def _judged(self, spec: RequestSpec[Any], outcome: Any) -> Any:
-        """The outcome, or OutcomeUnknown for a refusal of what was sent before: that may have been carried out, and may
-        even be the reason for the refusal, which tells of this time only."""
+        """The outcome; or OutcomeUnknown if a retry was refused: the refusal says nothing about the first attempt,
+        which may even be the reason for it."""
         if not spec.changes or not isinstance(outcome, ReplyError) or isinstance(outcome, spec.conclusive):
             return outcome
         unknown = self._errors.outcome_unknown(f"The connection was lost, and asked again the server says: {outcome}")

@@ -1,4 +1,4 @@
-"""A coroutine that a cancelled caller does not end: the next caller waits for the same one."""
+"""A coroutine that goes on when its caller is cancelled: the next caller waits for the same one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class ShieldedTask:
-    """Runs `start()` in a task, one at a time: for requests that must not be made twice, nor without our knowing."""
+    """Runs `start()` in a task, at most one at a time: for requests that must neither be repeated nor go unnoticed."""
 
     def __init__(self, start: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._start = start
@@ -19,7 +19,7 @@ class ShieldedTask:
         return self._task is not None
 
     async def run(self) -> None:
-        """Start it, unless it runs already, and wait for its end."""
+        """Start it, unless it is running, and wait for its end."""
         task = self._task
         if task is None:
             task = self._task = asyncio.create_task(self._start())
@@ -37,6 +37,6 @@ class ShieldedTask:
 
 
 def _retrieve_exception(task: asyncio.Task[None]) -> None:
-    """Its caller may be cancelled; then nobody else retrieves it."""
+    """Avoid asyncio's warning if the caller was cancelled and nobody else retrieves the exception."""
     if not task.cancelled():
         task.exception()

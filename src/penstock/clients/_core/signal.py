@@ -1,6 +1,5 @@
-"""`Signal`: something that has happened or not. Set by what is received, waited for by a driver; without a thread or an
-event loop of its own.
-"""
+"""`Signal`: an event that is set by received data and waited for by a driver; independent of threads and event
+loops."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ class Signal:
         self._listeners: list[Callable[[], None]] | None = None
 
     def set(self) -> None:
-        """It has happened. Listeners are called once."""
+        """Set the signal. Listeners are called once."""
         self.is_set = True
         listeners = self._listeners
         if listeners is not None:
@@ -24,7 +23,7 @@ class Signal:
                 listener()
 
     def clear(self) -> None:
-        """Wait for it to happen again."""
+        """Reset, to wait for the next occurrence."""
         self.is_set = False
 
     def add_listener(self, listener: Callable[[], None]) -> None:

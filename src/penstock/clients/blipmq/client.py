@@ -1,7 +1,7 @@
 """The clients: `Client` blocks its thread, `AsyncClient` serves the tasks of an event loop.
 
-Both connect when they first have something to send, and again when the connection is lost; their subscriptions go on by
-their old ids. The requests are in `requests`; what the exceptions mean is in `errors`.
+Both connect when they first have something to send, and reconnect when the connection is lost; subscriptions then
+continue under their old ids. The requests are in `requests`; `errors` explains the exceptions.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from penstock.transport.spin_budget import BUSY_POLL
 def publish_many(
     client: Client | AsyncClient, topic: str, values: Iterable[bytes], *, qos: int = 1, ttl_ms: int | None = None
 ) -> Procedure[list[int]]:
-    """Send messages in large writes, and do not wait. The ids are those of the messages, in order.
+    """Send messages in large writes, without waiting for the server. Returns their ids, in order.
 
-    OutcomeUnknown if the connection breaks: it counts all messages since the last `flush`."""
+    Raises OutcomeUnknown if the connection breaks; its count includes all messages since the last `flush`."""
     state = client._state
     prefix = r.checked_prefix(state.version, topic, qos, ttl_ms)
     ids: list[int] = []
@@ -56,15 +56,16 @@ def publish_many(
 def publish(
     client: Client | AsyncClient, topic: str, value: bytes, *, qos: int = 1, ttl_ms: int | None = None
 ) -> Procedure[int]:
-    """Send a message, and do not wait: `flush` tells what became of it. The result is its id in a refusal."""
+    """Send a message without waiting for the server: `flush` reports whether it was stored. Returns its id, which
+    refusals refer to."""
     return (yield from publish_many(client, topic, (value,), qos=qos, ttl_ms=ttl_ms))[0]
 
 
 def flush(client: Client | AsyncClient) -> Procedure[None]:
-    """Wait until the server has dealt with everything sent so far.
+    """Wait until the server has processed everything sent so far.
 
-    PublishRefused if it did not store some of it; OutcomeUnknown if the connection was lost since the last `flush`, and
-    it is not known what became of some of it."""
+    Raises PublishRefused if it did not store some of it; OutcomeUnknown if the connection was lost since the last
+    `flush` and the outcome of some messages is unknown."""
     results_of((yield from client._driver.call_all((r.ping(),))))
     client._state.report()
 
@@ -87,7 +88,7 @@ def _resume(client: Client | AsyncClient, subscription: int, topic: str, qos: in
     if client._state.version == 2 and client._driver.connection is not None:
         connections = client._driver.connections
         connection: Connection = yield CONNECTED
-        if client._driver.connections == connections:  # a new one has asked for it already
+        if client._driver.connections == connections:  # a new connection has already requested it
             connection.write(requests_of(connection).attach(buffer))
     return buffer
 
@@ -104,7 +105,7 @@ def _buffer(client: Client | AsyncClient, topic: str, qos: int) -> EventBuffer:
 
 
 class BlipMQMethods:
-    """Methods of both clients."""
+    """The methods of both clients."""
 
     _state: ClientState
 
@@ -113,16 +114,16 @@ class BlipMQMethods:
     flush = procedure_method(flush)
 
     def refusals(self) -> list[Refusal]:
-        """Refusals since the last call that were in no exception: most likely ACKs that came too late."""
+        """Refusals since the last call that no exception has reported: usually ACKs that came too late."""
         return self._state.take_refusals()
 
 
 class Client(BlipMQMethods, BlockingClient):
     """A BlipMQ client for one thread at a time.
 
-    With `version` 1 it polls for messages; with 2 the server sends them. `timeout` is the longest silence in seconds:
-    while connecting, or while a reply is due. `busy_poll` is for how many seconds to keep looking for a reply before
-    going to sleep; 0 saves processor time. `sleep` is for tests.
+    With `version` 1 it polls for messages; with 2 the server sends them. `timeout` is the longest silence in seconds
+    while connecting, or while a reply is due. `busy_poll` is how many seconds to poll for a reply before going to
+    sleep; 0 saves CPU time. `sleep` is for tests.
     """
 
     def __init__(
@@ -145,19 +146,19 @@ class Client(BlipMQMethods, BlockingClient):
         self._state = binding.state
 
     def subscribe(self, topic: str, qos: int = 1) -> Subscription:
-        """A subscription to what is published from now on. If the connection breaks meanwhile, it is asked for again;
-        then the server may have made one that nobody polls, which it ends by itself."""
+        """A subscription to messages published from now on. If the connection breaks meanwhile, the request is
+        repeated; the server may then have an unused subscription, which it ends by itself."""
         return Subscription(self._driver, self.run(_subscribe(self, topic, qos)))
 
     def queue(self, topic: str, name: str, *, lease: float = 30.0, attempts: int = 5) -> Subscription:
-        """The queue of this name of a topic, which is created with the first call: see `requests.NamedQueue`. `lease`
-        is in seconds. An extension, of our broker alone."""
+        """The named queue on a topic; the first call creates it: see `requests.NamedQueue`. `lease` is in seconds. An
+        extension that only our broker has."""
         queue = r.NamedQueue(name, int(lease * 1000), attempts)
         return Subscription(self._driver, self.run(_subscribe(self, topic, 1, queue)))
 
     def resume(self, subscription: int, topic: str, qos: int = 1) -> Subscription:
-        """The subscription that was given this id some time ago, perhaps to another client. The server does not say if
-        there is none any more: it then looks empty."""
+        """An existing subscription, perhaps of another client, by its id. The server does not report that it no longer
+        exists: it then appears empty."""
         return Subscription(self._driver, self.run(_resume(self, subscription, topic, qos)))
 
 
@@ -182,14 +183,14 @@ class AsyncClient(BlipMQMethods, AsyncClientCore):
         self._state = binding.state
 
     async def subscribe(self, topic: str, qos: int = 1) -> AsyncSubscription:
-        """A subscription to what is published from now on; see `Client.subscribe`."""
+        """A subscription to messages published from now on; see `Client.subscribe`."""
         return AsyncSubscription(self._driver, await self.run(_subscribe(self, topic, qos)))
 
     async def queue(self, topic: str, name: str, *, lease: float = 30.0, attempts: int = 5) -> AsyncSubscription:
-        """The queue of this name of a topic; see `Client.queue`."""
+        """The named queue on a topic; see `Client.queue`."""
         queue = r.NamedQueue(name, int(lease * 1000), attempts)
         return AsyncSubscription(self._driver, await self.run(_subscribe(self, topic, 1, queue)))
 
     async def resume(self, subscription: int, topic: str, qos: int = 1) -> AsyncSubscription:
-        """The subscription that was given this id some time ago; see `Client.resume`."""
+        """An existing subscription, by its id; see `Client.resume`."""
         return AsyncSubscription(self._driver, await self.run(_resume(self, subscription, topic, qos)))

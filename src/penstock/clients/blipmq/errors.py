@@ -1,4 +1,4 @@
-"""Exceptions of the BlipMQ clients. What they mean in general is in `clients._core.errors`."""
+"""Exceptions of the BlipMQ clients. `clients._core.errors` has their general meaning."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class BlipMQError(core.PenstockError):
 
 
 class Unsendable(BlipMQError, core.Unsendable):
-    """The request cannot be written in this version, or does not fit a frame. Nothing was sent."""
+    """This version cannot express the request, or it does not fit into a frame. Nothing was sent."""
 
 
 class ReplyError(BlipMQError, core.ReplyError):
@@ -28,16 +28,16 @@ class ReplyError(BlipMQError, core.ReplyError):
 
 
 class ClientError(ReplyError):
-    """The request was wrong: to send it again would not help."""
+    """The request was invalid: a retry would not help."""
 
 
 class ServerError(ReplyError):
-    """The server could not do it now. It may be sent again after a while."""
+    """The server could not execute it now. It may be retried after a while."""
 
 
 class PublishRefused(BlipMQError):
-    """Messages were not stored. `refusals` has one entry for each, by the id that `publish` returned; of very many it
-    has the last ones, and `count` says how many there were."""
+    """Messages were not stored. `refusals` has one entry for each, with the id that `publish` returned; if there are
+    very many, only the last ones. `count` is their number."""
 
     def __init__(self, refusals: Sequence[Refusal], count: int) -> None:
         super().__init__(f"{count} messages were refused, the last one with: {refusals[-1].text}")
@@ -46,19 +46,19 @@ class PublishRefused(BlipMQError):
 
 
 class BadReply(BlipMQError, core.BadReply):
-    """The server sent something that is no answer. The connection was closed."""
+    """The server sent something that is not a valid reply. The connection was closed."""
 
 
 class ConnectionFailed(BlipMQError, core.ConnectionFailed):
-    """No connection, or none that held until the reply, in as many attempts as the retry policy allows."""
+    """No connection was established, or none lasted until the reply, in as many attempts as the retry policy allows."""
 
 
 LOST: Final = "The connection was lost"
 
 
 class OutcomeUnknown(BlipMQError, core.OutcomeUnknown):
-    """The connection was lost while it was not known what became of `count` messages, or the server's disk failed while
-    it wrote them: each may be stored, or not."""
+    """The connection was lost before `count` messages were confirmed, or the server's disk failed while it wrote them:
+    each may be stored or not."""
 
     def __init__(self, count: int, reason: str = LOST) -> None:
         super().__init__(f"{reason}: {count} messages may be stored, or not")
@@ -66,10 +66,10 @@ class OutcomeUnknown(BlipMQError, core.OutcomeUnknown):
 
 
 class WriteDoubtful(ReplyError, core.OutcomeUnknown):
-    """The server's disk failed while it wrote what the request changes, and it said so."""
+    """The server reported that its disk failed while it wrote the change of the request."""
 
 
-# All requests are idempotent, and a reply that does not come in time ends the connection: the core raises nothing else.
+# All requests are idempotent, and a missing reply ends the connection: the core raises nothing else.
 FAMILY: Final = core.ErrorFamily(unsendable=Unsendable, bad_reply=BadReply, connection_failed=ConnectionFailed)
 
 

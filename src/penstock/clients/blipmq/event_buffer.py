@@ -1,6 +1,5 @@
-"""State of a client over all its connections: messages of its subscriptions that were not taken yet, refusals, and how
-many messages have an unknown outcome.
-"""
+"""State of a client across its connections: unread messages of its subscriptions, refusals, and the number of messages
+with an unknown outcome."""
 
 from __future__ import annotations
 
@@ -14,30 +13,30 @@ from penstock.clients.blipmq.results import Message, Refusal
 from penstock.wire.blipmq.errors import OUTCOME_UNKNOWN
 from penstock.wire.blipmq.messages import Delivered
 
-MAX_REFUSALS: Final = 10_000  # that are kept until somebody asks for them
-MAX_BUFFERED: Final = 16 * 1024 * 1024  # bytes of messages that are received before anybody asks for them
+MAX_REFUSALS: Final = 10_000  # kept until the caller asks for them
+MAX_BUFFERED: Final = 16 * 1024 * 1024  # bytes of messages received before the caller asks for them
 
 FIRST_REQUEST: Final = 1 << 63  # the smallest id of a request
 FIRST_POLL: Final = 3 << 62  # the smallest id of a POLL
 
 
 class EventBuffer:
-    """Messages of one subscription. It outlives the connection, because the server's subscription does. `arrived` is
-    set with every message and every PONG behind POLLs; `awaited_by` are requests that the next message answers."""
+    """Messages of one subscription. It outlives the connection, as the server's subscription does. `arrived` is set
+    with every message and every PONG that follows POLLs; `awaited_by` are requests that the next message answers."""
 
     __slots__ = ("_state", "acks", "arrived", "awaited_by", "id", "last_round", "messages", "polls", "qos", "topic")
 
     def __init__(self, state: ClientState, topic: str, qos: int) -> None:
         self._state = state
-        self.id = 0  # until the server has given one
+        self.id = 0  # until the server assigns one
         self.topic = topic
         self.qos = qos
-        self.messages: deque[Message] = deque()  # arrived, and not taken yet
+        self.messages: deque[Message] = deque()  # received but not read
         self.acks: list[int] = []  # tags to acknowledge with the next write
-        self.polls = 0  # POLLs whose outcome is not known
+        self.polls = 0  # POLLs with a pending outcome
         self.arrived = Signal()
         self.awaited_by: list[RequestBatch] = []
-        self.last_round: Round | None = None  # the last POLLs that were sent
+        self.last_round: Round | None = None  # the POLLs sent last
 
     def put(self, delivered: Delivered) -> None:
         self.messages.append(Message(self.topic, delivered.value, delivered.qos, delivered.tag))
@@ -56,17 +55,17 @@ class EventBuffer:
 
 
 class Round:
-    """POLLs of one subscription, perhaps none, and the PING behind them."""
+    """POLLs of one subscription, perhaps none, and the PING that follows them."""
 
     __slots__ = ("acks", "batch", "buffer", "done", "error", "lost", "ping", "polls", "published")
 
     def __init__(self, ping: int, buffer: EventBuffer | None, polls: int, acks: list[int], published: int) -> None:
         self.ping = ping
         self.buffer = buffer
-        self.polls = polls  # without an answer so far
-        self.acks = acks  # that went out with it
+        self.polls = polls  # unanswered so far
+        self.acks = acks  # sent with it
         self.published = published  # messages sent on this connection before it
-        self.batch: RequestBatch | None = None  # that a message completes before the PONG
+        self.batch: RequestBatch | None = None  # completed by a message before the PONG
         self.done = False
         self.error: ReplyError | None = None  # a POLL was refused
         self.lost: Exception | None = None  # why the connection was lost before the PONG
@@ -89,11 +88,11 @@ class ClientState:
 
     def __init__(self, version: int) -> None:
         self.version = version
-        self.buffers: dict[bytes, EventBuffer] = {}  # by topic; only version 2 has to find them
-        self.refused = 0  # messages, since they were reported
-        self.unknown = 0  # messages that were under way when a connection was lost, or the server's disk failed
+        self.buffers: dict[bytes, EventBuffer] = {}  # by topic; only version 2 looks them up
+        self.refused = 0  # messages, since the last report
+        self.unknown = 0  # messages in flight when a connection was lost, or when the server's disk failed
         self._unknown_because = LOST
-        self.buffered_bytes = 0  # of messages that were not taken yet
+        self.buffered_bytes = 0  # of unread messages
         self._refusals: deque[Refusal] = deque(maxlen=MAX_REFUSALS)
         self._next_id = FIRST_REQUEST
         self._next_poll_id = FIRST_POLL
@@ -123,7 +122,7 @@ class ClientState:
         return refusals
 
     def report(self) -> None:
-        """Raise for messages that were not stored, or may not be; once."""
+        """Raise an error for messages that were not stored, or may not be; once."""
         if self.refused:
             count = self.refused
             refusals = self.take_refusals()
@@ -138,7 +137,8 @@ class ClientState:
         return OutcomeUnknown(count, reason)
 
     def add(self, buffer: EventBuffer) -> None:
-        """Messages may come in the same read as the id of their subscription: add its buffer before it is asked for."""
+        """Register the buffer before the request: messages may arrive in the same read as the subscription's id. Raises
+        Unsendable for a second one with the same topic in version 2."""
         if self.version == 2:
             topic = buffer.topic.encode()
             if topic in self.buffers:
@@ -146,5 +146,5 @@ class ClientState:
             self.buffers[topic] = buffer
 
     def discard(self, buffer: EventBuffer) -> None:
-        """The subscription was not made."""
+        """Remove the buffer of a subscription that was not created."""
         self.buffers.pop(buffer.topic.encode(), None)

@@ -1,6 +1,6 @@
 """Prefetch and batching: how many POLLs are sent ahead, how much goes into one write, how long an idle client waits.
 
-Pure arithmetic, the same for both clients.
+Pure arithmetic, shared by both clients.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import Final
 
 from penstock.clients.blipmq.event_buffer import EventBuffer
 
-WRITE_SIZE: Final = 64 * 1024  # bytes of messages that are collected for one write
-ACK_BATCH: Final = 32  # ACKs that are collected for one write, where no POLL takes them along
-MAX_PREFETCH: Final = 1024  # polls in flight; as many messages as a subscription of the original can hold
+WRITE_SIZE: Final = 64 * 1024  # bytes of messages collected for one write
+ACK_BATCH: Final = 32  # ACKs collected for one write, if no POLL carries them
+MAX_PREFETCH: Final = 1024  # POLLs in flight; the original's limit of messages per subscription
 
-_FRAME: Final = 13  # bytes of a frame beside its payload
+_FRAME: Final = 13  # bytes of a frame besides its payload
 _IDLE_FIRST: Final = 0.001  # seconds
 _IDLE_CAP: Final = 0.05
 
@@ -25,7 +25,7 @@ def check_prefetch(count: int) -> None:
 
 
 def chunks(values: Iterable[bytes], prefix: int, size: int) -> Iterator[list[bytes]]:
-    """The values in chunks, each of which makes `size` bytes of frames or a little more."""
+    """The values in chunks of at least `size` bytes of frames, except for the last."""
     chunk: list[bytes] = []
     total = 0
     for value in values:
@@ -40,12 +40,12 @@ def chunks(values: Iterable[bytes], prefix: int, size: int) -> Iterator[list[byt
 
 
 def refill(buffer: EventBuffer, prefetch: int) -> int:
-    """The number of POLLs to send ahead: none before half of the prefetched messages have been taken, so that POLLs
-    share a write; none if there is nothing left, for then the next one is waited for anyway."""
+    """The number of POLLs to send ahead. None before half of the prefetched messages are consumed, so that POLLs share
+    a write; none if nothing is left, as the caller then waits for the next one anyway."""
     left = len(buffer.messages) + buffer.polls
     return prefetch - left if 0 < left <= prefetch // 2 else 0
 
 
 def idle_delay(idle: int) -> float:
-    """Seconds to wait after so many empty polls in a row."""
+    """Seconds to wait after `idle` empty polls in a row."""
     return min(_IDLE_CAP, _IDLE_FIRST * 2.0 ** min(idle, 100))

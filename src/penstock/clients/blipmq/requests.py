@@ -1,11 +1,12 @@
-"""Requests of BlipMQ, and those in flight on one connection: which reply belongs to which request.
+"""Requests of BlipMQ, and those in flight on one connection: matches replies to requests.
 
-Deliveries carry no subscription id, and an empty POLL has no reply. So POLLs go out in rounds: all for the same
-subscription, and a PING behind them. The server answers in order. Therefore a delivery belongs to the oldest round
-whose PONG has not come, and when it comes, the POLLs of the round that had no delivery were empty. The PONG also says
-that the server has dealt with every PUBLISH before the PING. In version 2 the topic tells whose delivery it is.
+Deliveries carry no subscription id, and an empty POLL has no reply. So POLLs are sent in rounds: all for the same
+subscription, followed by a PING. The server answers in order. Therefore a delivery belongs to the oldest round without
+a PONG, and when the PONG arrives, the POLLs of the round that got no delivery were empty. The PONG also confirms that
+the server has processed every PUBLISH before the PING. In version 2 the topic identifies the subscription of a
+delivery.
 
-Correlation ids are from ranges of their own, because the NACK to an ACK has the tag as its id: tags count from 1.
+Correlation ids have separate ranges, because a NACK to an ACK has the delivery tag as its id: tags count from 1.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ from penstock.wire.blipmq.messages import MAX_TTL, Delivered
 
 logger = logging.getLogger(__name__)
 
-# -- requests that have a reply
+# -- requests with a reply
 
 
 class NamedQueue(NamedTuple):
-    """A queue that is found by its name. A message that is not acknowledged in `lease_ms` is delivered again, in twice
-    the time once more, and becomes a dead letter after so many `attempts`; 0: never. The terms count when the queue is
-    created."""
+    """A queue found by its name. A message that is not acknowledged within `lease_ms` is delivered again, and the lease
+    doubles with each delivery; after `attempts` deliveries it becomes a dead letter (0: never). Both only apply when
+    the queue is created."""
 
     name: str
     lease_ms: int
@@ -70,12 +71,12 @@ class Subscribe:
 
 @dataclass(slots=True)
 class Ping:
-    """The PONG comes when the server has dealt with everything before it."""
+    """The PONG arrives when the server has processed everything before it."""
 
 
 @dataclass(slots=True)
 class Poll:
-    """In one write: the ACKs that have gathered, `count` POLLs, and a PING. Version 2 needs no POLL. Who is `eager`
+    """Sends, in one write: the collected ACKs, `count` POLLs, and a PING. Version 2 needs no POLL. An `eager` caller
     waits for one message at most, and not for the PONG."""
 
     buffer: EventBuffer
@@ -87,8 +88,8 @@ Request: TypeAlias = Hello | Auth | Subscribe | Ping | Poll
 
 
 def subscribe(buffer: EventBuffer, queue: NamedQueue | None = None) -> RequestSpec[None]:
-    """Sent again if the connection breaks: then the server may have made a subscription that nobody polls, which it
-    ends by itself, unless the queue has a name: then it is the same."""
+    """Subscribe; retried if the connection breaks. The server may then have an unused subscription, which it ends by
+    itself; a named queue stays the same."""
     if queue is not None:
         check_queue(queue)
 
@@ -106,11 +107,11 @@ def poll(buffer: EventBuffer, count: int, *, eager: bool) -> RequestSpec[None]:
     return RequestSpec(Poll(buffer, count, eager), nothing, idempotent=True)
 
 
-# -- what can be sent at all
+# -- validation
 
 
 def topic_bytes(topic: str) -> bytes:
-    """The topic as it is sent."""
+    """The encoded topic. Raises Unsendable."""
     try:
         data = topic.encode()
     except UnicodeEncodeError as error:
@@ -131,7 +132,7 @@ def check_key(key: str) -> str:
 
 
 def check_queue(queue: NamedQueue) -> None:
-    topic_bytes(queue.name)  # a name has to be as a topic's has to be
+    topic_bytes(queue.name)  # the rules for topics apply to queue names too
     if not 1 <= queue.lease_ms <= MAX_TTL or not 0 <= queue.attempts <= 0xFFFF:
         raise Unsendable(f"A queue has a lease of 1 to {MAX_TTL} ms, and 0 to 65535 attempts: not {queue}")
 
@@ -142,7 +143,7 @@ def check_qos(qos: int) -> None:
 
 
 def checked_prefix(version: int, topic: str, qos: int, ttl_ms: int | None) -> bytes:
-    """All of a PUBLISH before its value, or Unsendable."""
+    """Everything in a PUBLISH before its value. Raises Unsendable."""
     check_qos(qos)
     if ttl_ms is not None and version == 1:
         raise Unsendable("A message can have a TTL of its own only in version 2")
@@ -161,7 +162,7 @@ def check_values(prefix: bytes, values: Sequence[bytes]) -> None:
 
 
 class BlipMQRequests(NumberedRequests[Frame]):
-    """Requests in flight on one connection. A reply that does not come in time ends it: replies come in order."""
+    """Requests in flight on one connection. A missing reply ends the connection, since replies are in order."""
 
     def __init__(self, state: ClientState, timeout: float) -> None:
         super().__init__(timeout, FAMILY, self._encode_request)
@@ -169,7 +170,7 @@ class BlipMQRequests(NumberedRequests[Frame]):
         self._framer = Framer(last_type=DELIVER)
         self._rounds: deque[Round] = deque()
         self._published = 0  # messages sent
-        self._settled = 0  # those of them that the server has dealt with
+        self._settled = 0  # those that the server has processed
         self._handlers: dict[int, Callable[[Frame], None]] = {
             ACK: self._acked,
             NACK: self._nacked,
@@ -182,7 +183,7 @@ class BlipMQRequests(NumberedRequests[Frame]):
     def accepting(self) -> bool:
         return self._state.buffered_bytes < MAX_BUFFERED
 
-    # -- sent
+    # -- sending
 
     def allocate(self, count: int) -> int:
         return self._state.next_ids(count).start
@@ -233,24 +234,24 @@ class BlipMQRequests(NumberedRequests[Frame]):
         return codec.encode_publishes(ids, prefix, values), ids
 
     def acknowledge(self, buffer: EventBuffer) -> bytes:
-        """The ACKs that have gathered."""
+        """The encoded ACKs collected so far."""
         tags, buffer.acks = buffer.acks, []
         return b"".join([codec.encode_client_ack(tag, buffer.id) for tag in tags])
 
     def release(self, buffer: EventBuffer, tags: Sequence[int]) -> bytes:
-        """NACKs: deliver these again."""
+        """Encoded NACKs, which request redelivery."""
         return b"".join([codec.encode_client_nack(tag, buffer.id) for tag in tags])
 
     def attach(self, buffer: EventBuffer) -> bytes:
-        """Version 2: ask for the messages of an old subscription on this connection."""
+        """Version 2: request the messages of an old subscription on this connection."""
         (correlation,) = self._state.next_poll_ids(1)
         return codec.encode_poll(correlation, buffer.id)
 
     def attach_all(self) -> bytes:
-        """The requests to send after the login so that old subscriptions go on. In version 1 the next POLL does it."""
+        """Requests to send after the login so that old subscriptions continue. In version 1 the next POLL does that."""
         return b"".join([self.attach(buffer) for buffer in self._state.buffers.values() if buffer.id])
 
-    # -- received
+    # -- receiving
 
     def feed(self, data: bytes, now: float) -> None:
         self.heard = now
@@ -278,7 +279,7 @@ class BlipMQRequests(NumberedRequests[Frame]):
         return subscription
 
     def late(self, spec: RequestSpec[Any], frame: Frame) -> None:  # noqa: ARG002
-        """The PONG of an eager round that got its message before."""
+        """The PONG of an eager round whose message arrived before it."""
         if frame[0] == PONG:
             self._end_round(frame[1])
 
@@ -323,7 +324,7 @@ class BlipMQRequests(NumberedRequests[Frame]):
             raise BadReply("The server refused a POLL that it was not sent")
         else:
             self._poll_answered(self._rounds[0])
-            if code == UNSENDABLE:  # the server goes on behind it, and so do we
+            if code == UNSENDABLE:  # the server continues behind it, and so do we
                 logger.warning("a message is missing: %s", text)
             else:
                 self._rounds[0].error = reply_error(code, text)
@@ -342,7 +343,7 @@ class BlipMQRequests(NumberedRequests[Frame]):
         self._dispatch(codec.decode_deliver(frame[2]))
 
     def _dispatch(self, delivered: Delivered | None) -> None:
-        """Put a message that came by itself where its topic belongs."""
+        """Put a pushed message into the buffer of its topic. Raises BadReply if there is none."""
         buffer = None if delivered is None else self._state.buffers.get(delivered.topic)
         if delivered is None or buffer is None:
             raise BadReply("The server sent a message that nobody asked for, or that is unreadable")
@@ -354,7 +355,7 @@ class BlipMQRequests(NumberedRequests[Frame]):
         current.polls -= 1
         current.buffer.polls -= 1
 
-    # -- the end
+    # -- end of the connection
 
     def deadline(self) -> float | None:
         return self.heard + self.timeout if self._waiting and self.accepting else None
@@ -366,7 +367,7 @@ class BlipMQRequests(NumberedRequests[Frame]):
         return None
 
     def lose(self, reason: Exception) -> None:
-        """Keep uncertain acknowledgements: they are sent again on the next connection."""
+        """Keep unconfirmed acknowledgements: they are sent again on the next connection."""
         self._state.unknown += self._published - self._settled
         self._published = self._settled = 0
         for unanswered in self._rounds:
@@ -402,7 +403,7 @@ class BlipMQBinding(Binding):
         return BlipMQRequests(self.state, self._timeout)
 
     def login(self, connection: Connection) -> Procedure[None]:
-        """HELLO and AUTH at once. Subscriptions of an earlier connection go on."""
+        """Send HELLO and AUTH together. Subscriptions of an earlier connection continue."""
         hello = RequestSpec(Hello(self.state.version), nothing, idempotent=True)
         auth = RequestSpec(Auth(self._key), nothing, idempotent=True)
         yield from exchange(connection, self.batch([hello, auth]))

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 
 class Message(NamedTuple):
-    """A message as it arrived. `tag` acknowledges it; it is 0 with QoS 0, where there is nothing to acknowledge."""
+    """A received message. `tag` acknowledges it; with QoS 0 it is 0, as there is nothing to acknowledge."""
 
     topic: str
     value: bytes
@@ -15,7 +15,8 @@ class Message(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """A NACK to a frame whose reply nobody waits for. `id` is what `publish` returned, or the tag of the ACK."""
+    """A NACK to a frame that has no waiting caller. `id` is the value that `publish` returned, or the tag of the
+    ACK."""
 
     request: Literal["publish", "ack", "poll"]
     id: int

@@ -1,4 +1,4 @@
-"""Subscriptions of both kinds. What takes several steps is written once, as procedures of `SubscriptionCore`."""
+"""Subscriptions of both kinds. Operations of several steps are written once, as procedures of `SubscriptionCore`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def requests_of(connection: Connection) -> BlipMQRequests:
 
 
 class SubscriptionCore(Generic[D]):
-    """A subscription of a client. It lives on at the server until nobody has asked for its messages for long."""
+    """A subscription of a client. The server keeps it until nobody has asked for its messages for a long time."""
 
     def __init__(self, driver: D, buffer: EventBuffer) -> None:
         self._driver = driver
@@ -54,7 +54,7 @@ class SubscriptionCore(Generic[D]):
 
     @procedure_method
     def ack(self, *tags: int) -> Procedure[None]:
-        """Acknowledge deliveries. If it is too late for that, they come again; see `refusals` of the client."""
+        """Acknowledge deliveries. If it is too late, they are delivered again; see `refusals` of the client."""
         self._buffer.acks.extend(tags)
         connection: Connection = self._driver.ready or (yield CONNECTED)
         connection.write(requests_of(connection).acknowledge(self._buffer))
@@ -63,8 +63,8 @@ class SubscriptionCore(Generic[D]):
 
     @procedure_method
     def nack(self, *tags: int) -> Procedure[None]:
-        """Give deliveries back, to be delivered again at once, or to become dead letters if that was their last
-        attempt. An extension, of our broker alone."""
+        """Return deliveries: they are redelivered at once, or become dead letters after their last attempt. An
+        extension that only our broker has."""
         connection: Connection = self._driver.ready or (yield CONNECTED)
         connection.write(requests_of(connection).release(self._buffer, tags))
         if connection.congested:
@@ -72,8 +72,8 @@ class SubscriptionCore(Generic[D]):
 
 
 class Iteration:
-    """One iteration over the messages of a subscription: `fetch` when the buffer is empty, `done` with every message,
-    `send_ahead` when that says so, and `finish` at the end."""
+    """One iteration over the messages of a subscription: call `fetch` when the buffer is empty, `done` after every
+    message, `send_ahead` when `done` says so, and `finish` at the end."""
 
     def __init__(self, driver: BlockingDriver | AsyncDriver, buffer: EventBuffer, prefetch: int, stop: bool) -> None:
         check_prefetch(prefetch)
@@ -84,10 +84,10 @@ class Iteration:
         self._prefetch = prefetch
         self._stop_when_empty = stop
         self._version = binding.state.version
-        self._round: Round | None = None  # the last POLLs that were sent
+        self._round: Round | None = None  # the POLLs sent last
 
     def fetch(self) -> Procedure[Message | None]:
-        """Wait for a message. None if there is none, and that ends the iteration."""
+        """Wait for a message. None ends the iteration."""
         buffer = self._buffer
         idle = 0
         while not buffer.messages:
@@ -104,14 +104,14 @@ class Iteration:
         return buffer.take()
 
     def done(self, message: Message) -> bool:
-        """The caller is done with a message. Returns whether it is time to `send_ahead`."""
+        """Record that the caller has processed a message. Returns whether to call `send_ahead`."""
         buffer = self._buffer
         if message.qos:
             buffer.acks.append(message.tag)
         return len(buffer.acks) >= ACK_BATCH or (self._version == 1 and refill(buffer, self._prefetch) > 0)
 
     def send_ahead(self) -> Procedure[None]:
-        """POLLs while there are messages left to work on, or the ACKs that have gathered."""
+        """Send POLLs while there are messages left to process, or the collected ACKs."""
         connection: Connection = self._driver.ready or (yield CONNECTED)
         count = refill(self._buffer, self._prefetch) if self._version == 1 else 0
         if count:
@@ -123,14 +123,14 @@ class Iteration:
             yield Drain(connection)
 
     def finish(self) -> None:
-        """Acknowledge what was done, if there is still a connection."""
+        """Acknowledge processed messages, if there is still a connection."""
         if self._buffer.acks:
             connection = self._driver.ready
             if connection is not None:
                 connection.write(requests_of(connection).acknowledge(self._buffer))
 
     def _await_round(self, current: Round) -> Procedure[None]:
-        """Wait for a message of POLLs that are in flight. If they are lost, others have to be sent."""
+        """Wait for a message from POLLs in flight. If they are lost, others have to be sent."""
         buffer = self._buffer
         while not current.done and not buffer.messages:
             connection = self._driver.connection
@@ -146,8 +146,8 @@ class Iteration:
             raise current.lost
 
     def _pause(self, idle: int) -> Procedure[None]:
-        """Nothing is there: in version 1 wait a little, in version 2 until something comes or the timeout has passed;
-        a PING then shows whether the server is still there."""
+        """Wait because there are no messages: in version 1 for a short time, in version 2 until one arrives or the
+        timeout has passed; then a PING probes the server."""
         connection = self._driver.connection
         if self._version == 1 or connection is None:
             yield idle_delay(idle)
@@ -160,11 +160,11 @@ class Subscription(SubscriptionCore[BlockingDriver]):
     __doc__ = SubscriptionCore.__doc__
 
     def run(self, procedure: Procedure[T]) -> T:
-        """Take the steps of a procedure, to its end."""
+        """Execute the steps of a procedure, and return its result."""
         return self._driver.run(procedure)
 
     def poll(self) -> Message | None:
-        """The next message; None if there is none now."""
+        """The next message, or None if there is none now."""
         if not self._buffer.messages:
             self._driver.call(poll(self._buffer, 1, eager=True))
         return self._buffer.take() if self._buffer.messages else None
@@ -181,11 +181,11 @@ class Subscription(SubscriptionCore[BlockingDriver]):
         return self.messages()
 
     def messages(self, *, prefetch: int = 1, stop_when_empty: bool = False) -> Iterator[Message]:
-        """Messages as they come. Each is acknowledged when the next one is asked for, in the same write as the next
-        POLL: leave the loop by an exception or `break`, and the last one comes again.
+        """Messages as they arrive. Each is acknowledged when the next one is requested, in the same write as the next
+        POLL: after an exception or `break` in the loop, the last one is delivered again.
 
-        In version 1, `prefetch` POLLs are in flight. What has been prefetched must be worked off before the server
-        loses patience and delivers it again."""
+        In version 1, `prefetch` POLLs are in flight. Prefetched messages must be processed before the server's delivery
+        timeout, after which it delivers them again."""
         driver, buffer = self._driver, self._buffer
         iteration = Iteration(driver, buffer, prefetch, stop_when_empty)
         try:
@@ -204,11 +204,11 @@ class AsyncSubscription(SubscriptionCore[AsyncDriver]):
     __doc__ = SubscriptionCore.__doc__
 
     async def run(self, procedure: Procedure[T]) -> T:
-        """Take the steps of a procedure, to its end."""
+        """Execute the steps of a procedure, and return its result."""
         return await self._driver.run(procedure)
 
     async def poll(self) -> Message | None:
-        """The next message; None if there is none now."""
+        """The next message, or None if there is none now."""
         if not self._buffer.messages:
             await self._driver.call(poll(self._buffer, 1, eager=True))
         return self._buffer.take() if self._buffer.messages else None
@@ -225,7 +225,7 @@ class AsyncSubscription(SubscriptionCore[AsyncDriver]):
         return self.messages()
 
     async def messages(self, *, prefetch: int = 1, stop_when_empty: bool = False) -> AsyncIterator[Message]:
-        """Messages as they come; see `Subscription.messages`."""
+        """Messages as they arrive; see `Subscription.messages`."""
         driver, buffer = self._driver, self._buffer
         iteration = Iteration(driver, buffer, prefetch, stop_when_empty)
         try:
