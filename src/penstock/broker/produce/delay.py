@@ -1,5 +1,5 @@
-"""Delayed records: the state of those that appear later, and when one may. Their contents wait in the log, in a
-partition of no topic: no name leads there, so no door does.
+"""Delayed records: their state, and the rules for scheduling one. Their contents are stored in the log, in a partition
+that belongs to no topic and has no name, so that no door can reach it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ WAITING: Final = partition_id(0, 0)  # topics are numbered from 1
 
 
 class Delayed(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A record on its way. The order of fields is the stored format."""
+    """A delayed record. The order of fields is the stored format."""
 
-    id: int  # never used again
-    topic: int  # where it will appear
+    id: int  # never reused
+    topic: int  # its destination
     partition: int  # -1: chosen when it is due
     due: int  # µs since 1970
-    offset: int  # where its key, value and headers wait; a higher id has a higher offset
+    offset: int  # of its key, value and headers in `WAITING`; ascending with the id
     created: int  # µs since 1970
 
 
@@ -41,8 +41,9 @@ def schedule(
     offset: int,
     now: int,
 ) -> DelayedAdded:
-    """`offset` is where the content will be kept, in the same entry of the log; `mine` is how many of those that wait
-    are the tenant's."""
+    """The event that schedules a record. `offset` is where its content will be stored, in the same entry of the log;
+    `mine` is the number of waiting records of the tenant.
+    """
     if delay < 0:
         raise InvalidArgument("A record cannot appear before now: its delay is negative")
     if delay > limits.delay_us:

@@ -1,8 +1,8 @@
-"""Delayed records: scheduling one, cancelling it, and letting it appear when its time has come.
+"""Delayed records: scheduling and cancelling them, and appending them to their topics when they are due.
 
-What waits, and until when, is state (`delay`); the contents are records of a partition that no door leads to. A record
-appears in its topic by the same entry of the log that ends its wait: exactly once, whatever fails. It has to fit the
-schema that the topic has by then, or becomes a dead letter.
+The schedule is state (`delay`); the contents are records of an internal partition. One entry of the log both appends a
+due record to its topic and removes it from the schedule, so it is delivered exactly once, whatever fails. It must match
+the schema that the topic has by then, or becomes a dead letter.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from penstock.log.errors import EntryTooLarge, LogError
 
 logger = logging.getLogger(__name__)
 
-APPEND_RECORDS: Final = 1_000  # most that appear by one entry of the log
-APPEND_BYTES: Final = 1 << 20  # and about the most bytes of them
-TRY_AGAIN: Final = 1_000_000  # µs after a failure
-TRIM_EVERY: Final = 60_000_000  # µs between two looks at what the log need not keep any more, and at what is held back
-MAX_LOOKED: Final = 10_000  # records that wait, looked at for one page of them
-SPARE_ENTRIES: Final = 1_024  # void entries of the heap that are always put up with
+APPEND_RECORDS: Final = 1_000  # most records appended in one entry of the log
+APPEND_BYTES: Final = 1 << 20  # and their approximate bytes
+TRY_AGAIN: Final = 1_000_000  # retry delay after a failure, µs
+TRIM_EVERY: Final = 60_000_000  # µs between trims of obsolete contents, and retries of what is held back
+MAX_LOOKED: Final = 10_000  # waiting records examined for one page
+SPARE_ENTRIES: Final = 1_024  # stale entries tolerated in the heap
 
 
 class DelayedPage(NamedTuple):
     records: list[tuple[Delayed, Topic]]
-    next: int | None  # to go on after; None: these were the last
+    next: int | None  # pass as `after` for the next page; None: this is the last
 
 
 class Delays:
-    """Scheduled records, in the order in which they fall due."""
+    """Scheduled records, ordered by the time they are due."""
 
     def __init__(
         self,
@@ -68,12 +68,12 @@ class Delays:
         self._metrics = metrics
         self._clock = clock
         self._executor = executor
-        self._heap: list[tuple[int, int]] = []  # (due, id); one that the state does not have is void
-        self._appearing = False  # some are being read, or are on their way into the log
+        self._heap: list[tuple[int, int]] = []  # (due, id); entries that are not in the state are stale
+        self._appearing = False  # due records are being read or appended
         self._advancing = False
-        self._not_before = 0  # when to try again after a failure
-        self._trimmed = 0  # when that was last looked at
-        self._held_back: list[Delayed] = []  # due, and the log cannot take them: the others need not wait for them
+        self._not_before = 0  # time of the next attempt after a failure
+        self._trimmed = 0  # time of the last trim
+        self._held_back: list[Delayed] = []  # due, but cannot be appended at present; must not block the others
         self.rebuilt()
 
     # -- for clients
@@ -89,10 +89,12 @@ class Delays:
         delay_us: int,
         headers: Headers = (),
     ) -> tuple[Delayed | int, CommitGroup]:
-        """Let a record appear in the topic after so many µs; `partition` -1 leaves the choice to its key or its turn.
+        """Append a record to the topic after `delay_us`; with `partition` -1 it is chosen by key or round-robin when
+        due.
 
-        It must fit the topic's schema now. If it does not, and the topic wants such records as dead letters, it is one
-        at once, and the answer is its offset among them."""
+        The record must match the topic's schema now. If it does not, and the topic keeps invalid records as dead
+        letters, it becomes one immediately, and its offset there is returned.
+        """
         self._access.require(identity, Permission.WRITE, scope, topic)
         state, engine = self._state_log.current(), self._state_log.engine
         found = topic_rules.find(state, scope, topic)
@@ -118,10 +120,10 @@ class Delays:
         return state.delayed[event.id], group
 
     def waiting(self, identity: Identity, scope: Scope, after: int = 0, limit: int = 1000) -> DelayedPage:
-        """Records that wait for their time, of topics that this identity may see, by id: those above `after`."""
+        """Waiting records of topics that this identity may see, ordered by id: those above `after`."""
         self._access.require_any(identity, Permission.DESCRIBE, scope)
         state, access = self._state_log.current(), self._access
-        ids = list(state.delayed)  # in order: each is higher than those that were there
+        ids = list(state.delayed)  # ascending, as ids are assigned in order
         first = bisect_right(ids, after)
         seen: dict[int, bool] = {}
         found: list[tuple[Delayed, Topic]] = []
@@ -139,7 +141,7 @@ class Delays:
         return DelayedPage(found, ids[first + MAX_LOOKED - 1] if first + MAX_LOOKED < len(ids) else None)
 
     def cancel(self, identity: Identity, scope: Scope, id: int) -> CommitGroup:  # noqa: A002 - of what was delayed
-        """It will not appear. Raises DelayedNotFound also for one that this identity could not have scheduled."""
+        """Cancel a delayed record. Raises DelayedNotFound, also for one that this identity could not have scheduled."""
         self._access.require_any(identity, Permission.WRITE, scope)
         state = self._state_log.current()
         delayed = state.delayed.get(id)
@@ -155,21 +157,23 @@ class Delays:
         self._tidy()
         return group
 
-    # -- by the clock
+    # -- periodic work
 
     def rebuilt(self) -> None:
-        """The state was read from the log."""
+        """The state was reloaded from the log."""
         self._heap = [(delayed.due, delayed.id) for delayed in self._state_log.state.delayed.values()]
         heapq.heapify(self._heap)
         self._held_back.clear()
 
     def _tidy(self) -> None:
-        """Whoever schedules and cancels all day must not fill the memory with what is void."""
+        """Rebuild the heap when stale entries dominate, so that scheduling and cancelling repeatedly does not fill the
+        memory.
+        """
         if len(self._heap) > 2 * len(self._state_log.state.delayed) + SPARE_ENTRIES:
             self.rebuilt()
 
     def sweep(self, now: int) -> None:
-        """Let appear what is due. A few times a second."""
+        """Append records that are due. Called a few times a second."""
         self._advance(now)
         if not self._appearing and not 0 <= now - self._trimmed < TRIM_EVERY:
             self._trimmed = now
@@ -178,7 +182,7 @@ class Delays:
             self._put_back(held_back)
 
     def _advance(self, now: int) -> None:
-        """Start on those that are due, unless some are under way: these will call here when they are done."""
+        """Start appending due records, unless some are in progress: that will call this again when it is done."""
         if self._advancing:
             return
         self._advancing = True
@@ -195,7 +199,7 @@ class Delays:
             self._advancing = False
 
     def _due(self, now: int) -> list[Delayed]:
-        """Take those from the heap that are due, the first ones first. What is not committed yet cannot be read."""
+        """Pop due records from the heap, earliest first. Records that are not committed yet cannot be read and stay."""
         state, heap = self._state_log.current(), self._heap
         end = self._state_log.engine.bounds(WAITING).high_watermark
         due: dict[int, Delayed] = {}
@@ -230,10 +234,10 @@ class Delays:
             self._advance(now)
 
     def _trim(self) -> None:
-        """Let go of the contents before the oldest that waits."""
+        """Trim contents before those of the oldest waiting record."""
         state, engine = self._state_log.current(), self._state_log.engine
         bounds = engine.bounds(WAITING)
-        first = next(iter(state.delayed.values()), None)  # they are in the order of their offsets
+        first = next(iter(state.delayed.values()), None)  # in order of offset
         oldest = bounds.high_watermark if first is None else min(first.offset, bounds.high_watermark)
         if oldest > bounds.start:
             try:
@@ -250,19 +254,19 @@ class _Content(NamedTuple):
 
 
 class _Appearing:
-    """Some records whose time has come: read, then appended as one. What does not come along is put back."""
+    """A batch of due records: read, then appended in one entry. Those that do not fit into it are put back."""
 
     def __init__(self, delays: Delays, due: list[Delayed]) -> None:
         engine = delays._state_log.engine
         start = engine.bounds(WAITING).start
         self._delays = delays
         self._due = due
-        self._lost = [delayed for delayed in due if delayed.offset < start]  # only a repair of the log can do that
+        self._lost = [delayed for delayed in due if delayed.offset < start]  # happens only after a repair of the log
         self._plans: list[tuple[list[Delayed], ReadPlan]] = []
         for run in _runs([delayed for delayed in due if delayed.offset >= start]):
             self._plans.append((run, engine.read(WAITING, run[0].offset, APPEND_BYTES, len(run))))
         self._contents: list[_Content] = []
-        self._held_back: set[int] = set()  # ids of those that cannot even be dead letters
+        self._held_back: set[int] = set()  # ids of records that cannot even become dead letters
         self._dead_lettered = 0
         self._error: LogError | None = None
 
@@ -270,7 +274,7 @@ class _Appearing:
         self._delays._executor(self._read, self._finish)
 
     def _read(self) -> None:
-        """As much as is to be one entry."""
+        """Read as many records as one entry should have."""
         size = 0
         try:
             for run, plan in self._plans:
@@ -288,13 +292,13 @@ class _Appearing:
 
     def _finish(self) -> None:
         delays = self._delays
-        stuck = not self._contents and not self._lost  # it must not be tried again at once
+        stuck = not self._contents and not self._lost  # must not be retried immediately
         try:
             if self._error is not None:
                 raise self._error
             group = self._append()
         except EntryTooLarge as error:
-            # It fitted when it was scheduled, so somebody has lowered the limit. The others should not wait for it.
+            # It fitted when it was scheduled, so the limit has been lowered. It must not block the others.
             self._hold_back(self._contents, error)
             self._put_back()
             delays._done()
@@ -314,13 +318,13 @@ class _Appearing:
         self._delays._put_back(back)
 
     def _hold_back(self, contents: list[_Content], error: Exception) -> None:
-        """Leave them where they are for a while."""
+        """Set these records aside for a while."""
         logger.error("%d delayed records cannot appear, and wait on: %s", len(contents), error)
         self._held_back.update(content.delayed.id for content in contents)
         self._delays._hold_back([content.delayed for content in contents])
 
     def _append(self) -> CommitGroup | None:
-        """None if none of them waits any more."""
+        """Append the records; None if none of them is waiting any more."""
         delays = self._delays
         started = delays._metrics.timer()
         state = delays._state_log.current()
@@ -341,7 +345,7 @@ class _Appearing:
         return group
 
     def _keep(self, state: State, lost: list[int]) -> CommitGroup | None:
-        """All of them, or as many as the log takes at once."""
+        """Commit all records, or as many as the log accepts in one entry."""
         while True:
             records, created = self._place(state)
             ended = [content.delayed.id for content in self._contents] + lost
@@ -355,8 +359,9 @@ class _Appearing:
                 self._contents = self._contents[: len(self._contents) // 2]
 
     def _place(self, state: State) -> tuple[list[Records], list[TopicCreated]]:
-        """The writes for each partition in which something appears, and the topics of dead letters that they need. In
-        each partition the first due comes first."""
+        """The writes per partition, and the dead-letter topics to create for them. Within a partition, records are
+        ordered by the time they are due.
+        """
         by_topic: dict[int, list[_Content]] = {}
         for content in self._contents:
             by_topic.setdefault(content.delayed.topic, []).append(content)
@@ -367,7 +372,7 @@ class _Appearing:
             topic = state.topics_by_id[number]
             try:
                 placed = self._place_in(topic, contents, created)
-            except (RecordRejected, LimitReached) as error:  # there can be no dead letters, or not now
+            except (RecordRejected, LimitReached) as error:  # dead letters are not possible, or not at present
                 misfits = self._delays._validator.misfits(topic, [content.value for content in contents])
                 self._hold_back([contents[index] for index in misfits], error)
                 contents = [content for index, content in enumerate(contents) if index not in misfits]
@@ -403,7 +408,7 @@ def _waiters(state: State, delayed: Delayed) -> bool:
 
 
 def _runs(due: list[Delayed]) -> list[list[Delayed]]:
-    """Runs of records that follow each other in time and in the log, to be read together."""
+    """Runs of records with consecutive offsets, to be read together."""
     runs: list[list[Delayed]] = []
     for delayed in due:
         if runs and runs[-1][-1].offset + 1 == delayed.offset:

@@ -1,6 +1,6 @@
-"""The partition of a record: the one that was requested, else the one that its key says, else the next in turn.
+"""The partition of a record: the requested one, else by its key, else round-robin.
 
-Turns are counted in memory only: after a restart every topic begins at its first partition again.
+Round-robin counters are in memory only: after a restart every topic begins at its first partition again.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from penstock.broker.state.state import Topic
 ANY: Final = -1
 """A requested partition that leaves the choice to us. No other negative number does."""
 
-LONG_KEY: Final = 1024  # bytes beyond which a digest stands for the key: FNV goes byte by byte, here in Python
-_REMEMBERED_KEY: Final = 64  # bytes up to which a key's hash is remembered
+LONG_KEY: Final = 1024  # bytes; longer keys are digested first, as this FNV is a loop in Python
+_REMEMBERED_KEY: Final = 64  # bytes; hashes of shorter keys are cached
 
 _BASIS: Final = 0x811C9DC5
 _PRIME: Final = 0x01000193
 
 
 def fnv1a(key: bytes) -> int:
-    """FNV-1a, 32 bit. Of a key longer than `LONG_KEY`: that of its BLAKE2b digest of 16 bytes."""
+    """FNV-1a, 32 bit. For a key longer than `LONG_KEY`, of its BLAKE2b digest of 16 bytes."""
     if len(key) <= _REMEMBERED_KEY:
         return _remembered(bytes(key))
     return _hash(key if len(key) <= LONG_KEY else blake2b(key, digest_size=16).digest())
@@ -41,13 +41,13 @@ _remembered = lru_cache(maxsize=8192)(_hash)
 
 
 class Partitioner:
-    """Chooses for all topics of a broker."""
+    """Chooses partitions for all topics of a broker."""
 
     def __init__(self) -> None:
-        self._turns: dict[int, int] = {}  # by topic id: the partition whose turn it is
+        self._turns: dict[int, int] = {}  # topic id → next round-robin partition
 
     def choose(self, topic: Topic, keys: Sequence[bytes | None] | None, requested: Sequence[int]) -> list[int]:
-        """A partition for each record. Raises PartitionNotFound, and then nobody's turn has passed."""
+        """A partition for each record. Raises PartitionNotFound, without advancing the round-robin counter."""
         partitions, count = topic.partitions, len(requested)
         if count and (highest := max(requested)) >= partitions:
             raise PartitionNotFound(topic.name, highest, partitions)
@@ -75,9 +75,9 @@ class Partitioner:
         return chosen
 
     def forget(self, topic: int) -> None:
-        """The topic with this id is gone."""
+        """The topic with this id was deleted."""
         self._turns.pop(topic, None)
 
     def clear(self) -> None:
-        """Begin anew: ids of topics that never came into being may have been given to others."""
+        """Reset all counters: ids of topics whose creation failed may have been reassigned."""
         self._turns.clear()

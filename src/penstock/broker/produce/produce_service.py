@@ -1,4 +1,4 @@
-"""Produce: append clients' records to a topic, after access, quotas, sizes and the topic's schema are checked."""
+"""Produce: append clients' records to a topic, after checking access, quotas, sizes and the topic's schema."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.log.engine import Appended, Producer, Records, partition_id
 
 
 class ProducerBatch(NamedTuple):
-    """The number of a producer's batch; see `penstock.log.engine.Producer`."""
+    """The identification of an idempotent producer's batch; see `penstock.log.engine.Producer`."""
 
     name: str
     epoch: int
@@ -69,12 +69,13 @@ class ProduceService:
         allow_dead_letters: bool = True,
         door: int | None = None,
     ) -> Appended:
-        """Append the records to one partition, contiguously, as one entry of the log. True once the group in the reply
-        is committed. `headers` are marks of the broker's own, and count for nothing. `door`: where it is not that of
-        the caller of this moment.
+        """Append the records to one partition, contiguously, as one entry of the log; durable once the returned group
+        is committed. `headers` are set by the broker itself and not counted in sizes. `door` overrides the door of the
+        current caller.
 
-        A record that does not fit the topic's schema is refused, or becomes a dead letter; see
-        `RecordValidator.validate`. The reply is about the others; with none, it has the offset of the next one."""
+        A record that does not match the topic's schema is refused, or becomes a dead letter; see
+        `RecordValidator.validate`. The result describes the other records; if there are none, it has the next offset.
+        """
         metrics = self._metrics
         started = metrics.timer()
         self._access.require(identity, WRITE, scope, topic)
@@ -82,7 +83,7 @@ class ProduceService:
         if door is None:
             door = metrics.caller.number
         if producer is not None and (repeated := self._engine.repeat_of(producer)) is not None:
-            return repeated  # whatever holds for new records since
+            return repeated  # even if new records would be refused now
         if self._tenants_over_quota:
             self._quotas.check_room(scope.tenant)
         if found.settings.schema is None:
@@ -120,8 +121,9 @@ class ProduceService:
         *,
         allow_dead_letters: bool = True,
     ) -> ProducedPartitioned:
-        """Append the records as one entry of the log, each to the partition of the request, or else by its key or in
-        turn; see `Partitioner.choose` and, for those that do not fit the topic's schema, `RecordValidator.validate`."""
+        """Append the records as one entry of the log, each to its requested partition, or else by key or round-robin;
+        see `Partitioner.choose` and, for records that do not match the topic's schema, `RecordValidator.validate`.
+        """
         metrics = self._metrics
         started = metrics.timer()
         self._access.require(identity, WRITE, scope, topic)
@@ -130,7 +132,7 @@ class ProduceService:
             self._quotas.check_room(scope.tenant)
         chosen = self._partitioner.choose(found, keys, partitions)
         tracing, door = None if headers is None else metrics.tracing, metrics.caller.number
-        if len(values) == 1 and found.settings.schema is None:  # as a client appends that waits for each reply
+        if len(values) == 1 and found.settings.schema is None:  # fast path for clients that send one record at a time
             size = self._validator.measure(values, keys)
             records = Records(partition_id(found.id, chosen[0]), values, keys, headers, expires)
             appended = self._engine.append((records,), (), None, door)
@@ -164,10 +166,12 @@ class ProduceService:
         headers: Sequence[Headers] | None,
         producer: ProducerBatch,
     ) -> ProducedPartitioned:
-        """As `append_partitioned`, but a batch that its producer sends again is not stored again: the reply is that of
-        the first time, also after a restart. Records without a key and a partition go to one that follows from the
-        number of the batch, so that a repetition finds them. One that does not fit the topic's schema refuses the
-        batch, whatever the topic says. Raises ProducerFenced, SequenceOutOfOrder."""
+        """Like `append_partitioned`, but idempotent: a batch that its producer sends again is not stored again, and
+        gets the reply of the first time, even after a restart. Records without a key and a partition go to a partition
+        derived from the batch number, so that it is the same when the batch is repeated. A record that does not match
+        the topic's schema refuses the batch, even if the topic keeps dead letters. Raises ProducerFenced,
+        SequenceOutOfOrder.
+        """
         metrics = self._metrics
         started = metrics.timer()
         self._access.require(identity, WRITE, scope, topic)
@@ -198,13 +202,14 @@ class ProduceService:
 
 
 def _producer_id(identity: Identity, scope: Scope, topic: str, name: str) -> bytes:
-    """The log's id of a producer. Its name is its own: the same one of somebody else, or for another topic, is another
-    producer."""
+    """The log's id of a producer. The name is scoped: the same name used by another identity, or for another topic, is
+    another producer.
+    """
     whose = "\0".join((identity.name, identity.tenant or "", *scope, topic, name))
     return blake2b(whose.encode(), digest_size=24).digest()
 
 
 @lru_cache(maxsize=1024)
 def _owner(tenant: str) -> bytes:
-    """The owner of a tenant's producers, as the log knows it."""
+    """The owner of a tenant's producers, as stored in the log."""
     return blake2b(tenant.encode(), digest_size=8).digest()

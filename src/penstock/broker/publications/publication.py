@@ -73,7 +73,7 @@ def check_app(app: str, batch: int) -> None:
 def check_room(publications: Publications, key: bytes, tenant: str, limits: Limits, now: int) -> None:
     """Raise LimitReached if one more application of the tenant cannot be remembered."""
     total, limit = len(publications), limits.publishing_apps
-    if key in publications or total < allowance(limit, 0, limits.tenant_share):  # no tenant can have its share yet
+    if key in publications or total < allowance(limit, 0, limits.tenant_share):  # no tenant can be at its share yet
         return
     oldest = next(iter(publications.values()))
     if oldest.running is None and _forgettable(oldest, now):

@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 STEP_BYTES: Final = 2 << 20  # of an entry of a large publication; building it blocks the event loop
 EVENT_BYTES: Final = 1024  # upper bound for the event at the end of an entry
-CHECKED_WEIGHT: Final = STEP_BYTES // CHECKED_RECORDS  # a record with a schema costs as much time as so many bytes
+CHECKED_WEIGHT: Final = STEP_BYTES // CHECKED_RECORDS  # validating a record costs about as much as this many bytes
 
 
 class Publishing:

@@ -2,7 +2,7 @@
 
 0         magic byte, always 0
 1 … 4     id of the schema in the registry, big-endian
-5 …       of Protobuf only: which message of the file it is, as a count and so many indexes, zigzag varints;
+5 …       Protobuf only: the index path of the message in the file, as a count and that many indexes, zigzag varints;
           a single 0 stands for the first message
 """
 
@@ -12,17 +12,17 @@ from typing import Final
 
 CONFLUENT: Final = "confluent"
 PREFIX: Final = 5
-MAX_INDEXES: Final = 64  # messages within messages
+MAX_INDEXES: Final = 64  # depth of nested messages
 MAX_SHIFT: Final = 28  # of a varint: five bytes
 
 
 def schema_id(data: bytes) -> int | None:
-    """The id of the schema that a value says it was written with; None if it is not framed."""
+    """The schema id in a framed value; None if it is not framed."""
     return int.from_bytes(data[1:PREFIX], "big") if len(data) >= PREFIX and data[0] == 0 else None
 
 
 def unframed(data: bytes, *, protobuf: bool) -> bytes | None:
-    """The value without what was put before it; None if that is not there."""
+    """The value without its framing; None if it is not framed."""
     if len(data) < PREFIX or data[0] != 0:
         return None
     if not protobuf:
@@ -38,7 +38,7 @@ def unframed(data: bytes, *, protobuf: bool) -> bytes | None:
 
 
 def _varint(data: bytes, at: int) -> tuple[int | None, int]:
-    """A zigzag varint, and where it ends."""
+    """A zigzag varint (None if it is invalid), and its end."""
     value = 0
     for shift in range(0, MAX_SHIFT + 1, 7):
         if at >= len(data):

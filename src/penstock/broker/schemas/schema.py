@@ -1,6 +1,6 @@
-"""The state of schemas, and the rules about it: a subject's versions, and in which way a new one has to fit.
+"""The state of schemas and its rules: the versions of a subject, and the compatibility required of a new one.
 
-What a definition means is the business of `formats`.
+`formats` interprets the definitions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ class SchemaKind(enum.StrEnum):
 
 
 class Compatibility(enum.StrEnum):
-    """The ability that a new version must have: read what the old one wrote, be read by it, both, or nothing."""
+    """The requirement for a new version: to read the old one's data, to have its data read by the old one, both, or
+    none.
+    """
 
     BACKWARD = "backward"
     FORWARD = "forward"
@@ -45,12 +47,12 @@ class Schema(msgspec.Struct, frozen=True):
     kind: SchemaKind
     definition: bytes
     created: int  # µs since 1970
-    compiled: bytes = b""  # what the definition was made into, where that cannot be done again each time
-    id: int = 0  # of the definition: see `schema_ids`
+    compiled: bytes = b""  # compiled form of the definition, if compiling is expensive
+    id: int = 0  # of the definition, see `schema_ids`
 
 
 class Subject(msgspec.Struct):
-    """All versions under one name. A version's number is never used again."""
+    """All versions under one name. A version number is never reused."""
 
     mode: Compatibility = Compatibility.BACKWARD
     versions: dict[int, Schema] = {}  # by number, in order
@@ -65,7 +67,7 @@ class Subject(msgspec.Struct):
 Subjects = dict[Scope, dict[str, Subject]]
 
 
-# -- what happened
+# -- applying events
 
 
 def apply_registered(subjects: Subjects, ids: SchemaIds, event: SchemaRegistered) -> None:
@@ -91,7 +93,7 @@ def apply_removed(subjects: Subjects, ids: SchemaIds, event: SchemaRemoved) -> N
     if not subject.versions:
         subject.mode = Compatibility.BACKWARD
         in_scope = subjects[Scope(event.tenant, event.namespace)]
-        in_scope[event.name] = in_scope.pop(event.name)  # at the end: the empty ones are in their order
+        in_scope[event.name] = in_scope.pop(event.name)  # at the end, so that empty subjects are in order of removal
         _forget_empty(subjects)
 
 
@@ -102,7 +104,7 @@ def apply_mode(subjects: Subjects, event: SchemaModeSet) -> None:
 
 
 def forget_scope(subjects: Subjects, ids: SchemaIds, scope: Scope) -> None:
-    """The tenant is gone."""
+    """The tenant was deleted."""
     for subject in subjects.pop(scope, {}).values():
         for schema in subject.versions.values():
             ids.remove(schema.id, SchemaPlace(scope, schema.name, schema.version), schema.kind, schema.definition)
@@ -121,7 +123,7 @@ def _subject(subjects: Subjects, event: SchemaRegistered | SchemaRemoved | Schem
 
 
 def events_of(subjects: Subjects) -> Iterator[SchemaRegistered | SchemaModeSet]:
-    """The events that would make these subjects, for a snapshot."""
+    """The events that recreate these subjects, for a snapshot."""
     for scope, by_name in subjects.items():
         for name, subject in by_name.items():
             yield SchemaModeSet(*scope, name, subject.mode, subject.last_version)
@@ -138,16 +140,16 @@ def events_of(subjects: Subjects) -> Iterator[SchemaRegistered | SchemaModeSet]:
                 )
 
 
-# -- what may happen
+# -- deciding
 
 
 def size_of(schema: Schema) -> int:
-    """About how many bytes it takes to keep."""
+    """The approximate bytes needed to store it."""
     return len(schema.definition) + len(schema.compiled) + 200
 
 
 def find_subject(subjects: Subjects, scope: Scope, name: str) -> Subject:
-    """The subject, if it has a version."""
+    """The subject. Raises SchemaNotFound if it has no versions."""
     subject = subjects.get(scope, {}).get(name)
     if subject is None or not subject.versions:
         raise SchemaNotFound(name)
@@ -155,7 +157,7 @@ def find_subject(subjects: Subjects, scope: Scope, name: str) -> Subject:
 
 
 def find(subjects: Subjects, scope: Scope, name: str, version: int | None = None) -> Schema:
-    """A version of the subject; the latest, if none is named."""
+    """A version of the subject; the latest, if none is given. Raises SchemaNotFound."""
     latest = find_subject(subjects, scope, name).latest
     found = latest if version is None else subjects[scope][name].versions.get(version)
     if found is None:
@@ -169,14 +171,14 @@ def latest(subjects: Subjects, scope: Scope, name: str) -> Schema | None:
 
 
 def in_scope(subjects: Subjects, scope: Scope, name: str | None = None) -> list[Schema]:
-    """All versions of all subjects, or of one, by name and number."""
+    """All versions of all subjects, or of one, ordered by name and number."""
     by_name = subjects.get(scope, {})
     names = sorted(by_name) if name is None else [name] if name in by_name else []
     return [schema for each in names for schema in by_name[each].versions.values()]
 
 
 def mode_of(subjects: Subjects, scope: Scope, name: str) -> Compatibility:
-    """Also of a subject that is still to come."""
+    """The compatibility mode, also for a subject that does not exist yet."""
     subject = subjects.get(scope, {}).get(name)
     return Compatibility.BACKWARD if subject is None else subject.mode
 
@@ -196,7 +198,9 @@ def register(
     problems: list[str],
     now: int,
 ) -> SchemaRegistered:
-    """`draft` as the next version. `problems` are those that it has with the latest one, in the subject's mode."""
+    """Register `draft` as the next version. `problems` are its incompatibilities with the latest version, in the
+    subject's mode.
+    """
     if problems:
         raise SchemaIncompatible("; ".join(problems))
     subject = subjects.get(scope, {}).get(draft.name) or Subject()
@@ -222,7 +226,7 @@ def set_mode(subjects: Subjects, scope: Scope, name: str, mode: Compatibility) -
 
 
 def remove(subjects: Subjects, scope: Scope, name: str, version: int | None = None) -> SchemaRemoved:
-    """One version, or all."""
+    """Remove one version, or all."""
     if version is not None:
         find(subjects, scope, name, version)
     versions = list(find_subject(subjects, scope, name).versions) if version is None else [version]

@@ -1,7 +1,7 @@
-"""Ids of schemas: one number for each definition in a tenant's namespace, whatever subjects have it, unique in the
-whole broker and never used again. Programs put them before the values that they write, as Confluent's serializers do.
+"""Ids of schemas: one number per definition and scope, shared by all subjects that have the definition, unique in the
+broker and never reused. Clients put them before values, as Confluent's serializers do.
 
-Part of the state: changed by events only.
+Part of the state: changed only by events.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Content: TypeAlias = tuple[Scope, bytes]
 
 @dataclass(slots=True)
 class SchemaIds:
-    last: int = 0  # the greatest that was ever given
+    last: int = 0  # the greatest id ever assigned
     places: dict[int, list[SchemaPlace]] = field(default_factory=dict)  # by id: the versions with that definition
     by_content: dict[Content, int] = field(default_factory=dict)
 
     def for_definition(self, scope: Scope, kind: str, definition: bytes) -> int:
-        """The id that the definition has there, or the next one."""
+        """The id of the definition in the scope, or the next free one."""
         return self.by_content.get(content(scope, kind, definition), self.last + 1)
 
     def add(self, number: int, place: SchemaPlace, kind: str, definition: bytes) -> None:

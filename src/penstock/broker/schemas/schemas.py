@@ -1,8 +1,8 @@
-"""All schemas of a broker: registering a version, looking one up, and checking records against it.
+"""All schemas of a broker: registering versions, looking them up, and validating records.
 
-The rules about versions are in `schema`, the languages in `formats`; this module brings them together with the log.
-Making sense of a definition can take its time and happens off the event loop; checking a record takes time in
-proportion to the record only, and happens on it.
+The rules about versions are in `schema`, the languages in `formats`; this module connects them to the log. Compiling a
+definition can be slow and happens off the event loop; validating a record takes time proportional to its size, and
+happens on the loop.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from penstock.broker.state.state import Topic
 from penstock.broker.state.state_log import StateLog
 from penstock.log.engine import CommitGroup
 
-MAX_REASONS: Final = 10  # that are told of one record
+MAX_REASONS: Final = 10  # reported for one record
 MAX_REASON: Final = 300  # characters of each
-AT_ONCE: Final = 2  # definitions looked at at the same time
+AT_ONCE: Final = 2  # definitions compiled concurrently
 
 BACKWARD: Final = Sides(reader="new", writer="old")
 FORWARD: Final = Sides(reader="old", writer="new")
@@ -50,17 +50,17 @@ Decoded: TypeAlias = tuple[Reasons, Any]
 
 
 class _Prepared(NamedTuple):
-    """The properties of a definition, found off the event loop."""
+    """A compiled definition and the result of its compatibility check, computed off the event loop."""
 
     draft: Schema
     validator: Validator
-    latest: Schema | None  # the version that it was compared with,
-    mode: Compatibility  # in this mode,
-    problems: list[str]  # and what came of it
+    latest: Schema | None  # the version that it was compared with
+    mode: Compatibility  # the mode of the comparison
+    problems: list[str]  # the incompatibilities found
 
 
 class Schemas:
-    """To read a schema, or check a message against it, needs DESCRIBE on its name; to change anything, ALTER."""
+    """Reading a schema, or validating a message, requires DESCRIBE on its name; any change requires ALTER."""
 
     def __init__(
         self, state_log: StateLog, access: Access, limits: Limits, clock: Clock, executor: Executor, audit: Audit
@@ -78,8 +78,9 @@ class Schemas:
     def register(
         self, identity: Identity, scope: Scope, name: str, kind: SchemaKind, definition: bytes
     ) -> Deferred[_Prepared | SchemaInvalid, Registered] | Deferred[Registered, Registered]:
-        """The next version of the subject. If the latest one has the same definition, it is that one and nothing
-        changes. `finish` raises SchemaInvalid, SchemaIncompatible or LimitReached."""
+        """Register the next version of the subject. If the latest version has the same definition, it is returned and
+        nothing changes. `finish` raises SchemaInvalid, SchemaIncompatible or LimitReached.
+        """
         with self._audit.attempt(identity, "schema.register", scope=scope, resource=name):
             self._access.require(identity, Permission.ALTER, scope, name)
             self._check_definition(scope, name, definition)
@@ -107,9 +108,10 @@ class Schemas:
         definition: bytes,
         version: int | None = None,
     ) -> Deferred[_Prepared | SchemaInvalid, tuple[Compatibility, Reasons]]:
-        """The subject's mode, and the reasons why this definition could not be its next version: none if it could.
-        With a version, the reasons why it could not follow that one. Nothing is registered. Raises SchemaNotFound;
-        `finish` raises SchemaInvalid."""
+        """The subject's mode, and the reasons why this definition could not be its next version; empty if it could.
+        With `version`, the reasons why it could not follow that one. Nothing is registered. Raises SchemaNotFound;
+        `finish` raises SchemaInvalid.
+        """
         self._access.require(identity, Permission.DESCRIBE, scope, name)
         self._check_definition(scope, name, definition)
         subjects = self._state_log.current().schemas
@@ -140,7 +142,7 @@ class Schemas:
         return rules.find(self._state_log.current().schemas, scope, name, version)
 
     def list(self, identity: Identity, scope: Scope, name: str | None = None) -> Sequence[Schema]:
-        """All versions that this identity may see, or those of one subject; by name and number."""
+        """All versions that this identity may see, or those of one subject; ordered by name and number."""
         if name is not None:
             self._access.require(identity, Permission.DESCRIBE, scope, name)
             return rules.in_scope(self._state_log.current().schemas, scope, name)
@@ -153,8 +155,9 @@ class Schemas:
         return [schema for schema in found if schema.name in seen]
 
     def with_id(self, identity: Identity, scope: Scope, number: int) -> Sequence[Schema]:
-        """The versions with this id that the identity may see: all of one definition, under one or more names. Raises
-        SchemaNotFound, whether there is none or they may see none."""
+        """The versions with this id that the identity may see: all have one definition, under one or more names. Raises
+        SchemaNotFound, whether there is none or the identity may see none.
+        """
         state = self._state_log.current()
         self._access.require_any(identity, Permission.DESCRIBE, scope)
         found = [place for place in state.schema_ids.places.get(number, ()) if place.scope == scope]
@@ -167,12 +170,12 @@ class Schemas:
     def with_definition(
         self, identity: Identity, scope: Scope, name: str, kind: SchemaKind, definition: bytes
     ) -> Schema | None:
-        """The newest version of the subject with this definition, to the byte. Raises SchemaNotFound."""
+        """The newest version of the subject with exactly this definition; else None. Raises SchemaNotFound."""
         self._access.require(identity, Permission.DESCRIBE, scope, name)
         return rules.with_definition(self._state_log.current().schemas, scope, name, kind, definition)
 
     def known_empty(self, identity: Identity, scope: Scope, name: str, version: int | None = None) -> bool:
-        """True if there was such a subject or version, and it is deleted."""
+        """Whether this subject or version existed and was deleted."""
         self._access.require(identity, Permission.DESCRIBE, scope, name)
         subject = self._state_log.current().schemas.get(scope, {}).get(name)
         if subject is None:
@@ -194,7 +197,9 @@ class Schemas:
         return group
 
     def delete(self, identity: Identity, scope: Scope, name: str, version: int | None = None) -> CommitGroup:
-        """One version, or all. A topic that wants the subject then rejects every record until there is one again."""
+        """Delete one version, or all. Topics that require the subject then reject all records until it has a version
+        again.
+        """
         with self._audit.attempt(identity, "schema.delete", scope=scope, resource=name):
             self._access.require(identity, Permission.ALTER, scope, name)
             event = rules.remove(self._state_log.current().schemas, scope, name, version)
@@ -206,14 +211,14 @@ class Schemas:
     def validate(
         self, identity: Identity, scope: Scope, name: str, message: bytes, version: int | None = None
     ) -> Reasons:
-        """The reasons why the message does not fit; none if it does."""
+        """The reasons why the message is invalid; empty if it is valid."""
         schema = self.get(identity, scope, name, version)
         return self._reasons(self._validators.of(scope, schema), message)
 
     def decode(
         self, identity: Identity, scope: Scope, name: str, message: bytes, version: int | None = None
     ) -> Deferred[Decoded, Decoded]:
-        """Work that leads to the reasons why the message does not fit, or to its value."""
+        """Deferred work that returns the reasons why the message is invalid, or its value."""
         schema = self.get(identity, scope, name, version)
         reasons = self._reasons(self._validators.of(scope, schema), message)
 
@@ -228,7 +233,7 @@ class Schemas:
     # -- for the broker
 
     def check(self, topic: Topic, values: Sequence[bytes]) -> dict[int, Reasons]:
-        """The reasons why values do not fit the schema of their topic, by index; access has been checked."""
+        """The reasons why values do not match the schema of their topic, by index. Does not check access."""
         name = topic.settings.schema
         if name is None:
             return {}
@@ -244,17 +249,17 @@ class Schemas:
         return {index: reasons for index, reasons in found.items() if reasons}
 
     def warm(self) -> None:
-        """Load what the topics need, before the first record does. May take a while."""
+        """Load the validators of all topics, before the first records arrive. Slow."""
         state = self._state_log.current()
         for topic in state.topics_by_id.values():
             schema = topic.settings.schema and rules.latest(state.schemas, topic.scope, topic.settings.schema)
             if schema and not self._validators.full:
                 self._validators.of(topic.scope, schema)
 
-    # -- inside
+    # -- internals
 
     def _registered(self, identity: Identity, scope: Scope, found: _Prepared) -> Registered:
-        """Decided here, on the event loop, by what is true now."""
+        """Register a prepared definition; decided on the event loop, by the current state."""
         draft = found.draft
         self._access.require(identity, Permission.ALTER, scope, draft.name)
         subjects = self._state_log.current().schemas
@@ -262,7 +267,7 @@ class Schemas:
         if latest is not None and _same(latest, draft):
             return latest, self._state_log.pending_commit
         problems = found.problems
-        if found.latest is not latest or found.mode is not mode:  # somebody else was quicker
+        if found.latest is not latest or found.mode is not mode:  # another version was registered meanwhile
             problems = _problems(draft, latest, mode)
         ids = self._state_log.current().schema_ids
         event = rules.register(subjects, ids, self._limits, scope, draft, problems, self._clock())
@@ -276,8 +281,9 @@ class Schemas:
         return schema, group
 
     def _reasons_of_framed(self, scope: Scope, name: str, value: bytes) -> Reasons | None:
-        """The reasons why a value does not fit the version whose id stands before it, as Confluent's serializers write
-        it; None if it is no id of this subject's."""
+        """The reasons why a value with Confluent's framing does not match the version whose id it carries; None if it
+        carries no id of this subject.
+        """
         state = self._state_log.current()
         places = state.schema_ids.places.get(schema_id(value) or 0, ())
         version = next((place.version for place in places if place.scope == scope and place.name == name), None)
@@ -300,7 +306,7 @@ def _same(latest: Schema, draft: Schema) -> bool:
 
 
 def _prepared(draft: Schema, latest: Schema | None, mode: Compatibility) -> _Prepared | SchemaInvalid:
-    """A definition that makes no sense is told of on the broker's thread."""
+    """The compiled definition, or the SchemaInvalid to be raised on the broker's thread."""
     try:
         return _prepare(draft, latest, mode)
     except SchemaInvalid as error:
@@ -329,10 +335,10 @@ def _problems(draft: Schema, latest: Schema | None, mode: Compatibility) -> list
 
 
 class _Validators:
-    """A cache of validators, as long as there is room. Making one takes much longer than using it."""
+    """A cache of validators, limited by memory. Making one takes much longer than using it."""
 
-    ROOM: Final = 64 << 20  # bytes, about
-    REGEX: Final = 64 << 10  # that a regular expression may take
+    ROOM: Final = 64 << 20  # approximate bytes
+    REGEX: Final = 64 << 10  # most bytes of a compiled regular expression
 
     def __init__(self) -> None:
         self._made: dict[tuple[Scope, str, int], tuple[Schema, Validator]] = {}
@@ -346,7 +352,7 @@ class _Validators:
         made = self._made.get((scope, schema.name, schema.version))
         if made is not None and made[0] is schema:
             return made[1]
-        # After a failed commit the state is read again: most likely it is the same schema as another object.
+        # After a failed commit the state is reloaded: most likely this is an equal schema in a new object.
         same = made is not None and made[0] == schema
         validator = made[1] if made is not None and same else format_of(schema.kind).validator(schema)
         self.add(scope, schema, validator)

@@ -35,7 +35,7 @@ from penstock.broker.schemas.arrow.columns import (
 )
 from penstock.broker.schemas.formats.json_document import decode
 
-MAX_COLUMNS: Final = 2_000  # of all depths; records used twice can make a small definition a very large table
+MAX_COLUMNS: Final = 2_000  # at all depths; records used repeatedly can expand a small definition to a huge table
 DIGITS: Final = 38  # of a decimal
 PRIMITIVES: Final[dict[str, Column]] = {
     "null": STRING,  # `void` in Spark's reader, which no table can store

@@ -1,8 +1,8 @@
 """Columns built from Python values: an Arrow type, and how a list of values becomes an array.
 
-Values are taken apart by column, not by row: a struct asks all its values for one field after the other, so that most
-of the work happens in C. What a column cannot hold raises `Misfit`, which says where, but not for which row: that is
-looked for only when it happens (`penstock.broker.schemas.arrow.rows`).
+Values are decomposed by column, not by row: a struct extracts one field of all its values after the other, so that most
+of the work happens in C. A value that its column cannot hold raises `Misfit`, which names the field but not the row:
+the row is searched for only when this happens (`penstock.broker.schemas.arrow.rows`).
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ FIRST: Final = (datetime.datetime.min.replace(tzinfo=UTC) - EPOCH) // datetime.t
 LAST: Final = (datetime.datetime.max.replace(tzinfo=UTC) - EPOCH) // datetime.timedelta(microseconds=1)
 DAY: Final = 86_400_000_000  # µs
 
-# What pyarrow and conversions raise for a value that is not of the type, or too large for it.
+# Exceptions of pyarrow and of conversions for a value of the wrong type, or too large for it.
 UNFIT: Final = (pa.ArrowException, ValueError, TypeError, OverflowError, ArithmeticError)
 
 
 class Misfit(Exception):
-    """A value that its column cannot hold. The value itself is not told: it may be long, or nobody's business."""
+    """A value that its column cannot hold. The message does not contain the value, which may be long or
+    confidential.
+    """
 
     def __init__(self, text: str, path: tuple[str, ...] = ()) -> None:
         super().__init__(text, path)
@@ -39,13 +41,13 @@ class Misfit(Exception):
 
 
 class Column(Protocol):
-    """Something that becomes a column, or a part of one. Everything may be null."""
+    """A column, or a part of one. Everything is nullable."""
 
     @property
     def arrow(self) -> pa.DataType: ...
 
     def build(self, values: list[Any]) -> pa.Array:
-        """Raises Misfit."""
+        """The values as an array. Raises Misfit."""
 
 
 SQL_NAMES: Final = {
@@ -64,7 +66,7 @@ SQL_NAMES: Final = {
 
 
 def sql_name(kind: pa.DataType) -> str:
-    """A type as SQL calls it."""
+    """The SQL name of a type."""
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
     return SQL_NAMES.get(kind, str(kind))
@@ -74,7 +76,9 @@ Convert: TypeAlias = Callable[[Any], Any]
 
 
 class Scalar(NamedTuple):
-    """A column without parts. `convert` makes of a value what pyarrow takes; it may raise anything in UNFIT."""
+    """A column without nested columns. `convert` turns a value into one that pyarrow accepts; it may raise anything in
+    UNFIT.
+    """
 
     arrow: pa.DataType
     convert: Convert | None = None
@@ -90,7 +94,7 @@ class Scalar(NamedTuple):
 
 
 class Number(NamedTuple):
-    """A double. Integers that a double holds only about become the nearest one, as with every JSON parser."""
+    """A double. Integers that a double cannot represent exactly become the nearest one, as in every JSON parser."""
 
     arrow: pa.DataType = pa.float64()
 
@@ -102,7 +106,7 @@ class Number(NamedTuple):
 
 
 class Whole(NamedTuple):
-    """A bigint of numbers that may be written as 1.0: pyarrow would cut off a fraction without a word."""
+    """A bigint, from numbers that may be written as 1.0: pyarrow would silently truncate a fraction."""
 
     arrow: pa.DataType = pa.int64()
 
@@ -113,11 +117,12 @@ class Whole(NamedTuple):
 
 
 class Instant(NamedTuple):
-    """A number of some unit since 1970 as a date or a timestamp. Years that Python has no dates for are a misfit: a
-    producer that mixes up seconds and milliseconds must not stop a query when its rows are shown."""
+    """A date or a timestamp, from a number of some unit since 1970. Years outside the range of Python's dates raise
+    Misfit: a producer that confuses seconds and milliseconds must not break a query when its rows are displayed.
+    """
 
     arrow: pa.DataType
-    microseconds: Callable[[pa.Array], pa.Array] | None = None  # None: it is in the column's own unit
+    microseconds: Callable[[pa.Array], pa.Array] | None = None  # None: the numbers are in the column's unit
 
     def build(self, values: list[Any]) -> pa.Array:
         try:
@@ -134,7 +139,7 @@ class Instant(NamedTuple):
 
 
 class Field(NamedTuple):
-    """A part of a struct. `take` gets the field of many values at once, none of which is None."""
+    """A field of a struct. `take` extracts it from many values at once, none of which is None."""
 
     name: str
     take: Callable[[list[Any]], list[Any]]
@@ -142,7 +147,7 @@ class Field(NamedTuple):
 
 
 class Struct:
-    """`empty` stands for a value that is not there, so that `take` need not look."""
+    """`empty` replaces missing values, so that `take` need not check for None."""
 
     def __init__(self, fields: Sequence[Field], empty: Any) -> None:
         self.fields = fields
@@ -184,7 +189,7 @@ class Array:
 
 
 class Map:
-    """From mappings, whose keys pyarrow takes as they are."""
+    """Built from mappings, whose keys are passed to pyarrow as they are."""
 
     def __init__(self, keys: Scalar, values: Column) -> None:
         self.keys = keys
@@ -201,23 +206,23 @@ class Map:
 
 
 def _offsets(values: list[Any]) -> pa.Array:
-    """The start of each value in the concatenation of all; null for a value that is not there."""
+    """The start of each value in the concatenation of all; null for a missing value."""
     ends = list(accumulate((0 if value is None else len(value) for value in values), initial=0))
     starts = [None if value is None else start for value, start in zip(values, ends, strict=False)]
     return pa.array([*starts, ends[-1]], pa.int32())
 
 
 def keys_of(name: str) -> Callable[[list[Any]], list[Any]]:
-    """`take` for values that are dicts."""
+    """`take` for dicts."""
     return lambda values: [value.get(name) for value in values]
 
 
 def record(columns: Iterable[tuple[str, Column]]) -> Struct:
-    """A struct made of dicts."""
+    """A struct built from dicts."""
     return Struct([Field(name, keys_of(name), column) for name, column in columns], {})
 
 
-# -- the scalars that the languages share
+# -- scalars used by all schema languages
 
 BOOLEAN: Final = Scalar(pa.bool_())
 INT: Final = Scalar(pa.int32())
@@ -229,7 +234,7 @@ BINARY: Final = Scalar(pa.binary())
 
 
 def whole(value: Any) -> int:
-    """The integer that a JSON number is."""
+    """The value of a JSON number as an integer. Raises ValueError for a fraction or a boolean."""
     number = int(value)
     if number != value or isinstance(value, bool):
         raise ValueError
@@ -237,7 +242,7 @@ def whole(value: Any) -> int:
 
 
 def _real(value: Any) -> float:
-    if type(value) not in (int, float):  # text that looks like a number is none
+    if type(value) not in (int, float):  # numeric text is not accepted
         raise TypeError
     return float(value)
 

@@ -1,8 +1,8 @@
 """The columns of a JSON Schema.
 
-A type is used where the schema promises it; a value of which it does not say enough becomes JSON text. What several
-alternatives say is put together, on the assumption that the registry makes too: a field that a schema does not declare
-is not written. A row that breaks it is rejected, like any that a column cannot hold.
+A typed column is used where the schema guarantees the type; a value that is not sufficiently specified becomes JSON
+text. Fields of alternatives are merged, on the same assumption that the registry makes: a field that a schema does not
+declare is not written. A row that violates it is rejected, like any row that its columns cannot hold.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from penstock.broker.schemas.arrow.columns import (
 )
 from penstock.broker.schemas.formats.json_document import Document, Node
 
-MAX_COLUMNS: Final = 2_000  # of all depths; references can make a small definition a very large table
+MAX_COLUMNS: Final = 2_000  # at all depths; references can expand a small definition to a huge table
 MAX_DEPTH: Final = 32
 
 Path: TypeAlias = tuple[set[str], ...]
@@ -41,7 +41,7 @@ DIGITS: Final = 38  # of a decimal
 
 
 def columns(definition: bytes, *, dates: bool = True) -> Column:
-    """`dates`: whether text with the format date or date-time becomes a date or a timestamp."""
+    """`dates`: whether strings of format date or date-time become dates or timestamps."""
     return _Columns(dates).of([Document(definition).top()], ())
 
 
@@ -56,7 +56,7 @@ class _Columns:
         rules = [rule for node in places for rule in _rules(node)]
         pointers = {rule.pointer for rule in rules}
         if self._left < 0 or len(path) > MAX_DEPTH or not pointers.isdisjoint(chain.from_iterable(path)):
-            return JSON  # too much, too deep, or a schema that is about itself
+            return JSON  # too many columns, too deep, or recursive
         path = (*path, pointers)
         kinds = _kinds(rules) - {"null"}
         match sorted(kinds):
@@ -73,7 +73,7 @@ class _Columns:
             case ["array"]:
                 return self._array(rules, path)
         if kinds == EVERY - {"null"} and _declared(rules):
-            return self._object(rules, path)  # it names fields, and forgets to say that it is an object
+            return self._object(rules, path)  # it declares fields, but not the type `object`
         return JSON
 
     def _text(self, rules: list[Node]) -> Column:
@@ -92,7 +92,9 @@ class _Columns:
         return JSON
 
     def _agreed(self, nodes: list[tuple[Node, bool]], path: Path) -> Column:
-        """Of a field that is declared in several places: all apply, except for those that do so in some case only."""
+        """The column of a field declared in several places: those that always apply take precedence over conditional
+        ones.
+        """
         always = [node for node, sure in nodes if sure]
         if always:
             return self.of(always, path)
@@ -110,11 +112,11 @@ def _says(rule: Node, keyword: str) -> bool:
     return isinstance(rule.schema.get(keyword), dict)
 
 
-# -- what applies to a value
+# -- the rules for a value
 
 
 def _rules(node: Node) -> Iterator[Node]:
-    """This schema, what it refers to, and all that it combines, as deep as it goes. That this ends was checked."""
+    """This schema, those it refers to, and those it combines, recursively. Termination was checked on registration."""
     yield node
     if "$ref" in node.schema:
         yield from _rules(node.document.follow(node.schema["$ref"]))
@@ -122,7 +124,7 @@ def _rules(node: Node) -> Iterator[Node]:
         yield from _rules(inner)
     others = [inner for inner in _alternatives(node) if _own_kinds(inner) != {"null"}]
     if len(others) == 1 and _alternatives(node):
-        yield from _rules(others[0])  # optional: this, or null
+        yield from _rules(others[0])  # optional: this or null
 
 
 def _alternatives(node: Node) -> list[Node]:
@@ -130,7 +132,7 @@ def _alternatives(node: Node) -> list[Node]:
 
 
 def _sometimes(rules: list[Node]) -> Iterator[Node]:
-    """Schemas that apply in some case."""
+    """Schemas that apply conditionally."""
     for rule in rules:
         yield from _alternatives(rule)
         for keyword in ("then", "else"):
@@ -141,7 +143,7 @@ def _sometimes(rules: list[Node]) -> Iterator[Node]:
 
 
 def _declared(rules: list[Node], depth: int = 0) -> dict[str, list[tuple[Node, bool]]]:
-    """Fields by name, with where they are declared and whether that always applies."""
+    """Fields by name, with the places where they are declared and whether those always apply."""
     fields: dict[str, list[tuple[Node, bool]]] = {}
     for rule in rules:
         for name, node in rule.below("properties"):
@@ -160,7 +162,7 @@ EVERY: Final = frozenset({"null", "boolean", "integer", "number", "string", "obj
 
 
 def _kinds(rules: list[Node]) -> frozenset[str]:
-    """The types that are possible by all of the rules."""
+    """The types that satisfy all of the rules."""
     kinds = EVERY
     for rule in rules:
         kinds &= _own_kinds(rule)
@@ -202,7 +204,7 @@ def _kind_of(value: Any) -> frozenset[str]:
 
 
 def _integer(rules: list[Node]) -> Column:
-    """A bigint, unless the schema says that it takes more than that."""
+    """A bigint, unless the schema's bounds exceed it."""
     bounds = [
         rule.schema[keyword]
         for rule in rules
@@ -224,7 +226,7 @@ def _date(text: str) -> datetime.date:
 
 
 def _date_time(text: str) -> datetime.datetime:
-    """RFC 3339: it has a time zone, and letters may be small."""
+    """RFC 3339: a time zone is required, and letters may be lower case."""
     moment = datetime.datetime.fromisoformat(text if text.isupper() else text.upper())
     if moment.tzinfo is None:
         raise ValueError

@@ -1,7 +1,7 @@
 """The columns of a Protobuf message.
 
-The types are those of Spark's own Protobuf functions, except that unsigned integers never wrap around, and that the
-well-known wrappers are what they wrap. Fields that know whether they are set are null if they are not; all others have
+The types are those of Spark's Protobuf functions, except that unsigned integers never wrap around, and that the
+well-known wrappers become the type they wrap. Fields with presence are null if they are not set; all others have
 Protobuf's default.
 """
 
@@ -37,16 +37,16 @@ from penstock.broker.schemas.arrow.columns import (
 from penstock.broker.schemas.formats.protobuf_schema import message_of
 from penstock.broker.schemas.schema import Schema
 
-MAX_COLUMNS: Final = 2_000  # of all depths; messages within messages can make a small definition a very large table
+MAX_COLUMNS: Final = 2_000  # at all depths; nested messages can expand a small definition to a huge table
 
 
 def columns(schema: Schema) -> Column:
-    """For a definition that was checked."""
+    """The columns of a valid definition."""
     return _Columns().message(message_of(schema), ())
 
 
 def reader(schema: Schema) -> Callable[[bytes], Any]:
-    """Makes values for `columns` of data that the validator has passed."""
+    """A function that decodes validated data into values for `columns`."""
     kind = message_factory.GetMessageClass(message_of(schema))
     return kind.FromString  # type: ignore[no-any-return]
 
@@ -56,7 +56,7 @@ class _Columns:
         self._left = MAX_COLUMNS
 
     def message(self, descriptor: Any, path: tuple[str, ...]) -> Column:
-        """`path`: the messages that this stands in."""
+        """`path`: the names of the enclosing messages."""
         name = descriptor.full_name
         known = WELL_KNOWN.get(name)
         if known is not None:
@@ -74,7 +74,7 @@ class _Columns:
             return Field(field.name, _many(field.name), Array(self._column(field, path)))
         key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
         keys = self._column(key, path)
-        assert isinstance(keys, Scalar)  # the language allows numbers, booleans and text
+        assert isinstance(keys, Scalar)  # Protobuf allows only integers, booleans and strings
         return Field(field.name, _many(field.name), Map(keys, self._column(value, path)))
 
     def _column(self, field: Any, path: tuple[str, ...]) -> Column:
@@ -98,7 +98,7 @@ def _many(name: str) -> Callable[[list[Any]], list[Any]]:
 
 
 def _enum(descriptor: Any) -> Scalar:
-    """Its name; a number that has none is kept as text."""
+    """The name of the value; an unknown number is kept as text."""
     names = {number: value.name for number, value in descriptor.values_by_number.items()}
     return Scalar(pa.string(), lambda number: names.get(number) or str(number))
 
@@ -124,7 +124,7 @@ def _duration(message: Any) -> datetime.timedelta:
 
 
 class _Wrapped:
-    """A wrapper is there so that a scalar can be missing; every column of ours can."""
+    """A wrapper message becomes its scalar: wrappers exist to make scalars nullable, and all columns are."""
 
     def __init__(self, column: Column) -> None:
         self._column = column

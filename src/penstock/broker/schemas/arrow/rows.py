@@ -1,8 +1,8 @@
-"""Values of records to columns, batch by batch: what runs in Spark's workers and in the worker of tables.
+"""Decodes values of records to columns, batch by batch: runs in Spark's workers and in the table worker.
 
-Whether a value fits is decided by the broker's own validator, so that nobody and the broker ever disagree. What fits is
-taken apart by column. A row that cannot be held by its columns, such as an integer of 100 digits, is found by halving
-the batch until it is alone, and is rejected like one that does not fit.
+Whether a value is valid is decided by the broker's own validator, so that the results always agree. Valid values are
+decomposed by column. A row that its columns cannot hold, such as an integer of 100 digits, is found by bisecting the
+batch, and is rejected like an invalid one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ VALUE: Final = "value"
 DECODED: Final = "__penstock_decoded"
 REASON: Final = "__penstock_reason"
 UNFRAMED: Final = "it does not begin with Confluent's magic byte and the id of a schema"
-KEPT: Final = 64  # schemas that a worker remembers
+KEPT: Final = 64  # schemas that a worker caches
 
 
 class Language(NamedTuple):
@@ -37,14 +37,14 @@ class Language(NamedTuple):
     validate: Validator
     read: Callable[[bytes], Any]
     columns: Struct
-    unframe: Callable[[bytes], bytes | None] | None = None  # takes off what a serializer puts before a value
+    unframe: Callable[[bytes], bytes | None] | None = None  # removes the prefix that a serializer adds to a value
 
 
 @lru_cache(KEPT)
 def language(schema: Schema, dates: bool) -> Language:
-    """Remembered, because making it takes much longer than a small batch, and workers are used again."""
+    """The decoder of a schema. Cached: making it takes much longer than a small batch, and workers are reused."""
     read, columns = _parts(schema, dates)
-    if not isinstance(columns, Struct):  # a number, a list, …: one column, in the place of the value
+    if not isinstance(columns, Struct):  # a number, a list, …: a single column named `value`
         columns, inner = record([(VALUE, columns)]), read
         return Language(format_of(schema.kind).validator(schema), lambda data: {VALUE: inner(data)}, columns)
     return Language(format_of(schema.kind).validator(schema), read, columns)
@@ -70,8 +70,9 @@ def _parts(schema: Schema, dates: bool) -> tuple[Callable[[bytes], Any], Column]
 
 @dataclass(frozen=True)
 class Decode:
-    """The function for `mapInArrow`: adds what was decoded, and the reason why not, to each row; one of them is null.
-    The value itself stays with rejected rows only, to spare its way back to the JVM."""
+    """The function for `mapInArrow`: adds the decoded value and the reason for rejection to each row; one of the two is
+    null. The original value is kept only for rejected rows, to save sending it back to the JVM.
+    """
 
     schema: Schema
     dates: bool
@@ -89,8 +90,9 @@ class Decode:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Values of a batch are many, hold no cycles and are gone right away: looking for garbage among them takes a fifth
-    of the time."""
+    """Disable the garbage collector: a batch has many short-lived values without cycles, and collection would take a
+    fifth of the time.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -112,7 +114,7 @@ def decoded(batch: pa.RecordBatch, how: Language) -> pa.RecordBatch:
 
 
 def decode_values(values: pa.Array, how: Language) -> tuple[pa.Array, list[str | None]]:
-    """The rows, null where there is a reason why not."""
+    """The rows, and the reasons for rejection; a row is null if it has one."""
     read, validate = how.read, how.validate
     found: list[Any] = []
     reasons: list[str | None] = []
@@ -133,12 +135,14 @@ def decode_values(values: pa.Array, how: Language) -> tuple[pa.Array, list[str |
 
 
 def told(problems: list[str]) -> str:
-    """As the broker tells it."""
+    """The reasons as one text, truncated as the broker does."""
     return "; ".join(problem[:MAX_REASON] for problem in problems[:MAX_REASONS])
 
 
 def _built(columns: Struct, found: list[Any], reasons: list[str | None]) -> pa.Array:
-    """All in one go, as nearly always; `found` and `reasons` are changed where that fails."""
+    """Build all rows at once, which nearly always succeeds; otherwise `found` and `reasons` are modified for the rows
+    that do not fit.
+    """
     try:
         return columns.build(found)
     except Misfit:

@@ -1,6 +1,6 @@
-"""Schema languages: what a definition means, whether bytes fit it, whether two definitions fit each other.
+"""Schema languages: parsing definitions, validating data, and checking the compatibility of two definitions.
 
-One module for each kind, all with the functions of `Format`. Their libraries take a tenth of a second to load, so a
+One module per language, all with the functions of `Format`. Their libraries take a tenth of a second to import, so a
 module is imported when the first schema of its kind is used.
 """
 

@@ -1,17 +1,17 @@
-"""Avro's binary form, walked to its end without making values of it.
+"""Validates Avro's binary encoding without building values.
 
-A walker is a function of one type: given the data and where a datum begins, it says where it ends. It raises
-IndexError if the data ends before that, `Bad` for what the type does not allow, and UnicodeDecodeError for text that is
-none. Walkers of nested types call each other, so that data nested too deeply is a RecursionError and nothing worse.
+A walker is a function for one type: given the data and the start of a datum, it returns its end. It raises IndexError
+if the data is too short, `Bad` for what the type does not allow, and UnicodeDecodeError for invalid text. Walkers of
+nested types call each other, so that data nested too deeply raises RecursionError and does no other harm.
 
     null               nothing
     boolean            one byte, 0 or 1
-    int, long          zig-zag, 7 bits to a byte, the lowest first; bit 7 says that there is more
+    int, long          zig-zag varint: 7 bits per byte, lowest first; bit 7 is set if more bytes follow
     float, double      4 and 8 bytes
-    bytes, string      a long, and so many bytes
-    fixed              as many bytes as the schema says
-    enum, union        an int, the position; for a union the datum follows
-    array, map         blocks: a long count (below zero: of minus as many items, and a long for their bytes follows),
+    bytes, string      a long, then that many bytes
+    fixed              the number of bytes in the schema
+    enum, union        an int, the index; for a union the datum follows
+    array, map         blocks: a long count (if negative: its absolute value, and a long with the block's bytes follows),
                        the items; a count of 0 ends it
     record             its fields, in order
 """
@@ -28,17 +28,18 @@ MAX_NESTING: Final = 200
 
 
 class Bad(Exception):
-    """The data is not of the type."""
+    """The data does not match the type."""
 
 
 def walker(schema: Any, most_empty: int | None = None) -> Walker:
-    """For a schema that was parsed as JSON and checked. `most_empty`: more items without bytes than this are bad in one
-    block, which would take more memory to build than the data has bytes."""
+    """The walker for a schema that was parsed as JSON and checked. With `most_empty`, a block may have at most this
+    many items without bytes, as building them could take far more memory than the data.
+    """
     return _Types(most_empty).of(schema, "")
 
 
 class _Types:
-    """The types that were named so far."""
+    """The named types encountered so far."""
 
     def __init__(self, most_empty: int | None) -> None:
         self._named: dict[str, Walker] = {}
@@ -72,7 +73,7 @@ class _Types:
                 at = field(data, at)
             return at
 
-        self._name(schema, space, walk)  # before its fields: they may be of this type
+        self._name(schema, space, walk)  # before its fields: the type may be recursive
         inner = _full(schema["name"], schema.get("namespace", space)).rpartition(".")[0]
         fields.extend(self.of(field["type"], inner) for field in schema["fields"])
         return walk
@@ -93,7 +94,7 @@ def _full(name: str, space: str) -> str:
 
 
 def _long(data: bytes, at: int) -> tuple[int, int]:
-    """The number before zig-zag is undone, and where it ends."""
+    """The number before zig-zag decoding, and its end."""
     byte = data[at]
     if byte < 0x80:
         return byte, at + 1
@@ -178,7 +179,7 @@ PRIMITIVES: Final[dict[str, Walker]] = {
 }
 
 
-# -- types of types
+# -- compound types
 
 
 def _enum(count: int) -> Walker:
@@ -216,7 +217,7 @@ def _blocks(item: Walker, most_empty: int | None) -> Walker:
                 if at == start:
                     if most_empty is not None and count > most_empty:
                         raise Bad(f"a block has {count} items without bytes; at most {most_empty} are shown")
-                    break  # items without bytes: one is like the next, and there may be very many
+                    break  # items without bytes are all the same, and there may be very many
             if end is not None and at != end:
                 raise Bad("a block is not as long as it says")
 

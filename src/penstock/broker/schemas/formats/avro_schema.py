@@ -1,11 +1,11 @@
-"""Avro: a record's value is one datum in Avro's binary form, without a container and without a header.
+"""Avro: a record's value is one datum in Avro's binary encoding, without a container or a header.
 
-Definitions are parsed by both libraries, because each sees mistakes that the other does not: fastavro looks at
-defaults, Apache's at names and unions. Apache's compares schemas. The bytes are walked by `avro_bytes`: fastavro's
-decoder takes positions below zero for positions from the end, and overflows the stack on deeply nested data.
+Definitions are parsed by both libraries, because each finds errors that the other misses: fastavro checks defaults,
+Apache's checks names and unions. Apache's compares schemas. `avro_bytes` validates the bytes: fastavro's decoder
+accepts negative indexes as indexes from the end, and overflows the stack on deeply nested data.
 
-Logical types do not decide what is read or whether bytes fit (the specification wants unknown ones ignored), so they
-are taken out beforehand.
+Logical types do not affect decoding or validity (the specification requires unknown ones to be ignored), so they are
+removed first.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from penstock.broker.schemas.formats.format import MAX_PROBLEMS, Decoder, Sides,
 from penstock.broker.schemas.formats.json_document import decode
 from penstock.broker.schemas.schema import Schema
 
-MAX_EMPTY: Final = 1000  # items without bytes of one block, in a message that is shown
-MAX_STEPS: Final = 20_000  # pairs of types that a comparison looks at
+MAX_EMPTY: Final = 1000  # items without bytes in one block of a message that is displayed
+MAX_STEPS: Final = 20_000  # pairs of types visited by a comparison
 
 
 def prepare(definition: bytes) -> bytes:
@@ -41,7 +41,7 @@ def prepare(definition: bytes) -> bytes:
         walker(parsed)
     except RecursionError:
         raise SchemaInvalid("nested too deeply") from None
-    except Exception as error:  # noqa: BLE001 - both raise a dozen kinds, from KeyError to their own
+    except Exception as error:  # noqa: BLE001 - both raise many different exceptions, from KeyError to their own
         raise SchemaInvalid(f"not an Avro schema: {str(error) or type(error).__name__}") from None
     return b""
 
@@ -99,7 +99,7 @@ class _TooIntricate(Exception):
 
 
 class _Checker(ReaderWriterCompatibilityChecker):
-    """Apache's, with an end."""
+    """Apache's checker, with a bounded number of steps."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""The interface of every schema language, and the words that they share."""
+"""The interface of every schema language, and types common to them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from penstock.broker.schemas.schema import Schema
 
-MAX_PROBLEMS: Final = 10  # of what `compatible` tells
+MAX_PROBLEMS: Final = 10  # in the result of `compatible`
 
 Validator: TypeAlias = Callable[[bytes], list[str]]
 """Why a message does not fit; nothing if it does. Takes time and memory in proportion to the message, whatever is in
@@ -20,7 +20,7 @@ message; raises ValueError for what fits and cannot be shown."""
 
 
 class Sides(NamedTuple):
-    """The names of reader and writer in a text."""
+    """The names of reader and writer in messages."""
 
     reader: str
     writer: str
@@ -28,15 +28,17 @@ class Sides(NamedTuple):
 
 class Format(Protocol):
     def prepare(self, definition: bytes) -> bytes:
-        """Check the definition, and make of it what is to be kept beside it ("" if nothing). May be slow; raises
-        SchemaInvalid for what is no schema, and for one with which a validator could not keep its promise."""
+        """Check the definition, and return data to store beside it (empty if none). May be slow. Raises SchemaInvalid
+        for an invalid definition, and for one whose validation could not be bounded as `Validator` requires.
+        """
 
     def validator(self, schema: Schema) -> Validator:
-        """For a schema that `prepare` has passed."""
+        """The validator of a schema that `prepare` has accepted."""
 
     def decoder(self, schema: Schema) -> Decoder:
-        """For a schema that `prepare` has passed, and messages that its validator has."""
+        """The decoder of a schema that `prepare` has accepted, for messages that its validator has accepted."""
 
     def compatible(self, reader: Schema, writer: Schema, sides: Sides) -> list[str]:
-        """The reasons why `reader` could not read something that fits `writer`. What cannot be decided is a reason too.
-        The time taken is bounded."""
+        """The reasons why `reader` cannot read some data that is valid for `writer`. An undecidable case is a reason
+        too. Takes bounded time.
+        """

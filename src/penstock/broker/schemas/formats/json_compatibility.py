@@ -1,13 +1,13 @@
-"""Compatibility of JSON Schemas: does one accept everything that fits another: for each rule of the reader, does the
-writer promise it?
+"""Compatibility of JSON Schemas: does one (the reader) accept everything that is valid for another (the writer)? For
+each rule of the reader: does the writer guarantee it?
 
-Both are compared as they are written, rule by rule. The writer's rules at one place are a list, all of which hold
-(`json_promises`): `allOf` and references are taken apart, and alternatives are taken one by one. Where the answer
-would need more than that (two different regular expressions, `not`, conditions), it is that it cannot be decided,
-unless both sides say the same.
+Both are compared syntactically, rule by rule. The writer's rules at one place are a list, all of which hold
+(`json_promises`): `allOf` and references are flattened, and alternatives are tried one by one. Where more would be
+needed (two different regular expressions, `not`, conditions), the result is undecidable, unless both sides are the
+same.
 
-One thing is assumed that a schema does not say: a field that the writer's schema does not declare is not written.
-Otherwise no optional field could ever be added to a schema that does not forbid further fields.
+One assumption is made: a field that the writer's schema does not declare is not written. Otherwise no optional field
+could ever be added to a schema that does not forbid additional fields.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ ALIKE: Final = {
 }
 """Rules that are only looked at for being the same on both sides: the type that each is about, and what belongs to
 it."""
-ASSERTED: Final = ("format", "contentEncoding", "contentMediaType")  # the same, but later drafts only note them
+ASSERTED: Final = ("format", "contentEncoding", "contentMediaType")  # likewise, but only annotations in later drafts
 LAST_ASSERTING: Final = 7
 DEFINITIONS: Final = ("$defs", "definitions")
-WHOLE: Final = {"unevaluatedProperties": "object", "unevaluatedItems": "array"}  # depend on all that is around them
+WHOLE: Final = {"unevaluatedProperties": "object", "unevaluatedItems": "array"}  # depend on all adjacent rules
 LENGTHS: Final = (("string", "Length"), ("array", "Items"), ("object", "Properties"))
 
 
@@ -56,9 +56,9 @@ class _Comparison:
     def __init__(self, reader: Document, writer: Document, engine: Engine, sides: Sides) -> None:
         self._reader = reader
         self._engine = engine
-        self._new, self._old = sides  # as they are called when the reader is the new one
+        self._new, self._old = sides  # named for the case that the reader is the new one
         self._steps = 0
-        self._known: dict[tuple[str, tuple[str, ...]], list[str]] = {}  # what was found, or is assumed meanwhile
+        self._known: dict[tuple[str, tuple[str, ...]], list[str]] = {}  # results, or assumptions while in progress
         self._same_draft = reader.draft == writer.draft
         self._writer_asserts = writer.draft <= LAST_ASSERTING
         definitions = [{keyword: it.root.get(keyword) for keyword in DEFINITIONS} for it in (reader, writer)]
@@ -66,7 +66,7 @@ class _Comparison:
         self._same_names = mine == theirs and self._only_names(definitions[0])
 
     def compare(self, reader: Node, writer: Sequence[Node], path: str) -> list[str]:
-        """The reasons why `reader` does not allow something that all of `writer` allow at this path."""
+        """The reasons why `reader` rejects something that all of `writer` allow, at this path."""
         self._steps += 1
         if self._steps > MAX_STEPS:
             raise TooIntricate
@@ -76,9 +76,9 @@ class _Comparison:
         if self._same_draft and any(self._same(reader.schema, node.schema) for node in writer):
             return []
         before = len(self._known)
-        self._known[key] = []  # if it comes back to itself, there is nothing more to find
+        self._known[key] = []  # a recursive comparison finds nothing more
         found = next(filter(None, (self._against(reader, choice, path) for choice in promises.choices(writer))), [])
-        if found:  # what was found to fit while this was assumed to fit is uncertain again
+        if found:  # results that relied on the assumption above are invalid
             for uncertain in list(self._known)[before:]:
                 if not self._known[uncertain]:
                     del self._known[uncertain]
@@ -86,7 +86,7 @@ class _Comparison:
         return found
 
     def _against(self, reader: Node, writer: list[Node], path: str) -> list[str]:
-        """As `compare`, for a writer that is taken apart and has no alternatives."""
+        """Like `compare`, for a writer that is flattened and has no alternatives."""
         if not reader.schema or promises.nothing(writer):
             return []
         values = promises.values(writer)
@@ -102,7 +102,7 @@ class _Comparison:
                 yield f"value {shown} of the {self._old} schema at {_at(path)} is not allowed by the {self._new} one"
 
     def _rules(self, reader: Node, writer: list[Node], path: str) -> Iterator[str]:
-        """Of this rule alone, without the references and lists in it."""
+        """Compare this rule alone, without the references and lists in it."""
         written = promises.types(writer)
         allowed = promises.types([reader])
         if not written <= allowed:
@@ -143,7 +143,7 @@ class _Comparison:
         return all(self._some(reader, keyword, promises.narrowed(writer, kind), path) for kind in sorted(kinds))
 
     def _only(self, branch: Node, branches: list[Node], writer: list[Node]) -> bool:
-        """True if no other branch takes what this one takes of the writer's."""
+        """Whether no other branch accepts values of the writer that this one accepts."""
         taken = [*writer, *promises.parts(branch)]
         return all(other is branch or promises.disjoint(taken, promises.parts(other)) for other in branches)
 
@@ -203,13 +203,13 @@ class _Comparison:
                 yield self._undecided(keyword, path)
 
     def _same(self, mine: Any, theirs: Any) -> bool:
-        """They are written alike, and what they refer to is as well."""
+        """Whether they are textually the same, and so are the definitions they refer to."""
         if promises.canonical(mine) != promises.canonical(theirs):
             return False
         return (self._same_names and self._only_names(mine)) or next(promises.references(mine), None) is None
 
     def _only_names(self, rules: Any) -> bool:
-        """True if all references lead below the definitions' own names."""
+        """Whether all references point into the definitions (`$defs`)."""
         names = tuple(f"#/{keyword}/" for keyword in DEFINITIONS)
         return all(isinstance(to, str) and to.startswith(names) for to in promises.references(rules))
 
@@ -254,7 +254,7 @@ class _Comparison:
         for name in {**declared, **dict.fromkeys(schema.get("properties", ()))}:
             promised, spoken = self._written(writer, name)
             if not spoken:
-                continue  # only the reader knows it
+                continue  # only the reader declares it
             where = _join(path, name)
             for wanted in self._wanted(reader, name):
                 if wanted.schema == {"not": {}}:
@@ -267,7 +267,7 @@ class _Comparison:
             yield from self._further(reader, writer, path)
 
     def _written(self, writer: list[Node], name: str) -> tuple[list[Node], bool]:
-        """The writer's rules about a field, and whether there are any."""
+        """The writer's rules for a field, and whether it may write the field."""
         found: list[Node] = []
         for rule in writer:
             own = self._wanted(rule, name, further=False)
@@ -286,7 +286,7 @@ class _Comparison:
         return found
 
     def _patterns(self, reader: Node, writer: list[Node], path: str) -> Iterator[str]:
-        """Of fields that are declared by the look of their names."""
+        """Compare fields declared by patterns of their names."""
         mine = dict(reader.below("patternProperties"))
         theirs = [pair for rule in writer for pair in rule.below("patternProperties")]
         for pattern, promised in theirs:
@@ -303,7 +303,7 @@ class _Comparison:
                 yield from self.compare(wanted, spoken, f"{path}{{{pattern}}}")
 
     def _further(self, reader: Node, writer: list[Node], path: str) -> Iterator[str]:
-        """Of fields that are not declared."""
+        """Compare fields that are not declared."""
         if reader.schema["additionalProperties"] is False:
             yield f"further fields at {_at(path)} are allowed by the {self._old} schema and not by the {self._new} one"
             return
@@ -314,12 +314,12 @@ class _Comparison:
         rule = {"$schema": URIS[NEWEST], "patternProperties": {pattern: False}}
         try:
             return not self._engine(rule).is_valid({name: None})
-        except (jsonschema_rs.ValidationError, ValueError):  # an expression of another draft
+        except (jsonschema_rs.ValidationError, ValueError):  # a regular expression in another draft's dialect
             raise TooIntricate from None
 
 
 def _limit(rules: Sequence[Node], bound: str, sign: int) -> tuple[Fraction, bool] | None:
-    """The strictest bound as a pair that is larger for a stricter one."""
+    """The strictest bound, as a pair that compares greater the stricter it is."""
     found = [
         (sign * _exact(rule.schema[keyword]), keyword != bound)
         for rule in rules

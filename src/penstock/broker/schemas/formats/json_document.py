@@ -1,7 +1,7 @@
-"""A JSON Schema as a document of nodes: which draft it is, what each node says, where a reference leads.
+"""A JSON Schema as a document of nodes: its draft, the contents of each node, and the targets of references.
 
-A node is seen in the words of draft 2020-12, whatever draft it was written in. Only references into the document
-itself are followed: nothing here, and nothing that uses it, can reach a network or a file.
+Nodes are presented in the vocabulary of draft 2020-12, whatever draft they were written in. Only references within the
+document are followed: nothing here, nor any user of it, can reach a network or a file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.broker.errors import SchemaInvalid
 
-MAX_DEPTH: Final = 100  # brackets within brackets, in a definition
+MAX_DEPTH: Final = 100  # nested brackets in a definition
 
 DRAFTS: Final = {
     "json-schema.org/draft-04/schema": 4,
@@ -37,15 +37,15 @@ SEVERAL: Final[dict[str, type[dict[str, Any]] | type[list[Any]]]] = {
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A schema, and where it stands in its document, as a JSON pointer. There is one node for each place."""
+    """A schema, and its location in the document as a JSON pointer. There is one node per location."""
 
     document: Document
     pointer: str
-    schema: Mapping[str, Any]  # in the words of 2020-12; `false` is {"not": {}}
-    places: Mapping[str, str] = field(default_factory=dict)  # where what a keyword holds stands, if not under its name
+    schema: Mapping[str, Any]  # in the vocabulary of 2020-12; `false` is {"not": {}}
+    places: Mapping[str, str] = field(default_factory=dict)  # keyword → its name in the document, if different
 
     def at(self, *steps: str | int) -> Node:
-        """A schema below this one."""
+        """A schema nested in this one."""
         inner: Any = self.schema
         pointer = self.pointer
         for step in steps:
@@ -55,13 +55,13 @@ class Node:
         return self.document.node(pointer, inner)
 
     def below(self, keyword: str) -> list[tuple[str, Node]]:
-        """The schemas of a keyword that holds several, by name or number."""
+        """The schemas of a keyword that holds several, by name or index."""
         held = self.schema.get(keyword, ())
         return [(str(key), self.at(keyword, key)) for key in (held if isinstance(held, dict) else range(len(held)))]
 
 
 class Document:
-    """Raises SchemaInvalid for what is no JSON object, is nested too deeply, or is of a draft that is not known."""
+    """Raises SchemaInvalid for anything but a JSON object, for one nested too deeply, and for an unknown draft."""
 
     def __init__(self, definition: bytes) -> None:
         self.root = decode(definition)
@@ -131,7 +131,7 @@ class Document:
 
 
 def decode(definition: bytes) -> Any:
-    """The value of a JSON text, for all definitions that are JSON."""
+    """The value of a JSON text, for all definitions that are JSON. Raises SchemaInvalid."""
     try:
         value = msgspec.json.decode(definition)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -144,7 +144,7 @@ def decode(definition: bytes) -> Any:
 
 
 def deeper_than(value: object, limit: int) -> bool:
-    """True if there are more than so many lists and objects within each other."""
+    """Whether lists and objects are nested deeper than `limit`."""
     level = [value]
     for _ in range(limit + 1):
         inner: list[object] = []
@@ -178,9 +178,9 @@ def _objects(value: Any, pointer: str = "") -> Iterator[tuple[str, dict[str, Any
 
 
 def _modern(schema: Mapping[str, Any], draft: int) -> tuple[dict[str, Any], dict[str, str]]:
-    """A node of an older draft in the words of 2020-12, and where what it holds stands now."""
+    """A node of an older draft in the vocabulary of 2020-12, and the original names of renamed keywords."""
     if draft <= 7 and "$ref" in schema:
-        return {"$ref": schema["$ref"]}, {}  # in these drafts a reference stands alone
+        return {"$ref": schema["$ref"]}, {}  # in these drafts, siblings of a reference are ignored
     words, places = dict(schema), dict[str, str]()
     further = words.pop("additionalItems", None)
     if isinstance(words.get("items"), list):

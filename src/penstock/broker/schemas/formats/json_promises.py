@@ -1,7 +1,7 @@
-"""The promises of a list of JSON Schema rules, all of which hold, about a value: its types, its fields, its bounds.
+"""The guarantees of a list of JSON Schema rules, all of which hold, about a value: its types, its fields, its bounds.
 
-For the comparison of schemas (`json_compatibility`): these are the promises of the one who writes. Every answer may
-be wider than the truth, never narrower.
+Used to compare schemas (`json_compatibility`): these are the guarantees of the writer. Every answer may be wider than
+the truth, never narrower.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _FINITE: Final[dict[str, list[Any]]] = {"boolean": [False, True], "null": [None]
 
 
 class TooIntricate(Exception):
-    """There are more combinations than anybody would look at."""
+    """There are too many combinations to examine."""
 
 
 def parts(node: Node) -> list[Node]:
-    """The rules that hold where this one holds: itself, what it refers to, and what its `allOf` has."""
+    """The rules that hold where this one holds: itself, those it refers to, and those in its `allOf`."""
     found = {node: None}
     waiting = [node]
     while waiting:
@@ -41,7 +41,7 @@ def parts(node: Node) -> list[Node]:
 
 
 def choices(rules: Sequence[Node]) -> Iterator[list[Node]]:
-    """The rules, taken apart, once with each combination of their alternatives."""
+    """The flattened rules, once with each combination of their alternatives."""
     apart = [part for node in rules for part in parts(node)]
     alternatives = [
         [inner for _, inner in part.below(keyword)]
@@ -62,7 +62,7 @@ def choices(rules: Sequence[Node]) -> Iterator[list[Node]]:
 
 
 def narrowed(rules: Sequence[Node], kind: str) -> list[Node]:
-    """The same, for values of one type only."""
+    """The same rules, restricted to values of one type."""
     return [*rules, Node(rules[0].document, f"type {kind}", {"type": kind})]
 
 
@@ -77,7 +77,7 @@ def types(rules: Sequence[Node]) -> frozenset[str]:
 
 
 def values(rules: Sequence[Node]) -> list[Any] | None:
-    """All values that there can be, if they are named."""
+    """All possible values, if the rules enumerate them; else None."""
     named = [some for some in map(_named, rules) if some is not None]
     found: list[Any] | None = min(named, key=len, default=None)
     if found is None and types(rules) <= _FINITE.keys():
@@ -92,7 +92,7 @@ def _named(rule: Node) -> list[Any] | None:
 
 
 def nothing(rules: Sequence[Node]) -> bool:
-    """No value is allowed at all."""
+    """Whether no value is allowed at all."""
     return not types(rules) or any(rule.schema.get("not") == {} for rule in rules)
 
 
@@ -101,12 +101,12 @@ def required(rules: Sequence[Node]) -> set[str]:
 
 
 def declared(rules: Sequence[Node]) -> dict[str, None]:
-    """The names of fields, in their order."""
+    """The names of declared fields, in order."""
     return {name: None for rule in rules for name in rule.schema.get("properties", ())}
 
 
 def closed(rules: Sequence[Node]) -> bool:
-    """Fields that are not declared are forbidden."""
+    """Whether fields that are not declared are forbidden."""
     return any(
         rule.schema.get("additionalProperties") is False or rule.schema.get("unevaluatedProperties") is False
         for rule in rules
@@ -114,7 +114,7 @@ def closed(rules: Sequence[Node]) -> bool:
 
 
 def disjoint(left: Sequence[Node], right: Sequence[Node]) -> bool:
-    """No value can fit both. False if that is not certain."""
+    """Whether no value can match both. False if that is not certain."""
     if not types(left) & types(right):
         return True
     mine, theirs = values(left), values(right)
@@ -138,14 +138,14 @@ def _field(rules: Sequence[Node], name: str) -> list[Node]:
 
 
 def canonical(value: Any) -> bytes:
-    """Two values are the same if this is; unlike in Python, 1 is not true."""
+    """A canonical encoding: equal for equal values; unlike in Python, 1 is not true."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return msgspec.json.encode(value, order="deterministic")
 
 
 def references(value: Any) -> Iterator[object]:
-    """The targets of its references."""
+    """The targets of all references in it."""
     if isinstance(value, dict):
         if "$ref" in value:
             yield value["$ref"]

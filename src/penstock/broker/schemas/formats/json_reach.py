@@ -1,11 +1,10 @@
-"""The work that a JSON Schema makes: which of its rules can meet at one value.
+"""The validation cost of a JSON Schema: which of its rules can apply to one value.
 
-Validation takes time in proportion to the message only if no value is looked at very often. Two references to one
-definition that has two references to the next one, and so on, would double the work with each step. So every set of
-rules that can meet at one value is found here, and a schema with a set that is too large is refused.
+Validation takes time proportional to the message only if no value is visited too often. Two references to a definition
+that has two references to the next one, and so on, would double the work with each step. So all sets of rules that can
+apply to one value are computed here, and a schema with a set that is too large is rejected.
 
-A rule that comes back to itself, by a reference from within, is counted once for each value: the engine remembers what
-it found there.
+A recursive rule is counted once per value: the engine caches its result there.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from typing import Final, TypeAlias
 from penstock.broker.errors import SchemaInvalid
 from penstock.broker.schemas.formats.json_document import Document, Node
 
-MAX_RULES: Final = 200  # that meet at one value
-MAX_PATTERNS_AT_ONCE: Final = 10  # of them with a regular expression
+MAX_RULES: Final = 200  # that apply to one value
+MAX_PATTERNS_AT_ONCE: Final = 10  # regular expressions among them
 MAX_PATTERNS: Final = 100  # in a schema
-MAX_CHAIN: Final = 32  # rules within rules for the same value
+MAX_CHAIN: Final = 32  # nested rules for the same value
 MAX_SETS: Final = 20_000
 
 Rules: TypeAlias = tuple[Node, ...]
@@ -28,7 +27,7 @@ Returns: TypeAlias = set[tuple[Node, Node]]
 
 
 def check(document: Document) -> None:
-    """Raises SchemaInvalid if a value could be looked at too often, or if rules contain themselves without end."""
+    """Raises SchemaInvalid if a value could be visited too often, or if rules recur infinitely."""
     returns = _returns(document.top())
     waiting: list[Rules] = [(document.top(),)]
     known: set[tuple[str, ...]] = set()
@@ -63,7 +62,7 @@ def in_place(node: Node) -> Iterator[Node]:
 
 
 def children(node: Node) -> Iterator[Node]:
-    """The rules that a rule applies to what is in the value."""
+    """The rules that a rule applies to the contents of the value."""
     for keyword in ("properties", "patternProperties", "prefixItems"):
         for _, inner in node.below(keyword):
             yield inner
@@ -74,7 +73,7 @@ def children(node: Node) -> Iterator[Node]:
 
 
 def _together(first: Rules, returns: Returns) -> Rules:
-    """All rules that meet at a value when these do, each as often as it is applied."""
+    """All rules that apply to a value when these do, each as often as it is applied."""
     found: list[Node] = []
 
     def add(node: Node, chain: tuple[Node, ...]) -> None:
@@ -99,7 +98,7 @@ def _together(first: Rules, returns: Returns) -> Rules:
 
 
 def _inside(rules: Rules) -> Iterator[Rules]:
-    """For each kind of value that can be in the value of these rules: the rules that meet there."""
+    """For each kind of nested value: the rules that apply to it."""
     named = {name for node in rules for name in node.schema.get("properties", ())}
     patterned = [inner for node in rules for _, inner in node.below("patternProperties")]
     always = [*patterned, *_of(rules, "unevaluatedProperties")]

@@ -1,8 +1,8 @@
-"""The reasons why a message does not fit a JSON Schema, in the words that users know.
+"""The reasons why a message does not match a JSON Schema, in the words that users know.
 
-The engine only says whether a value fits: its own account of all that is wrong can take time that grows exponentially
-with the depth of the message. So the reasons are looked for here, by following the schema into the message for a
-limited number of steps and asking the engine about one rule and one value at a time.
+The engine is only asked whether a value is valid: its own list of errors can take time exponential in the depth of the
+message. So this module finds the reasons by following the schema into the message for a limited number of steps and
+asking the engine about one rule and one value at a time.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Reasons:
         self._whole: dict[str, jsonschema_rs.Validator] = {}
 
     def __call__(self, message: Any) -> list[str]:
-        """For a message that does not fit."""
+        """The reasons for a message that is not valid."""
         found: dict[str, None] = {}
         steps = 0
         waiting = [iter([(self._document.top(), message, "")])]
@@ -62,7 +62,7 @@ class Reasons:
         return list(found)[:MAX_REASONS] or ["the message does not fit the schema"]
 
     def _own(self, node: Node, value: Any, path: str) -> Iterator[str]:
-        """The reason of the value itself."""
+        """The reasons that concern the value itself."""
         if node.schema == {"not": {}}:
             yield f"unexpected field: {path or '(root)'}"
             return
@@ -73,7 +73,7 @@ class Reasons:
             yield f"no fit for {' or '.join(compound)} at {path or '(root)'}"
 
     def _validator(self, node: Node) -> jsonschema_rs.Validator:
-        """Of the rules that hold no others, and of which fields there may be."""
+        """A validator for the rules that contain no others, and for which fields are allowed."""
         validator = self._shallow.get(node.pointer)
         if validator is None:
             rules = {keyword: rule for keyword, rule in node.schema.items() if keyword in SIMPLE}
@@ -108,7 +108,7 @@ def _told(error: jsonschema_rs.ValidationError, value: Any, path: str) -> Iterat
 
 
 def _inside(node: Node, value: Any, path: str) -> Iterator[tuple[Node, Any, str]]:
-    """The rules that must hold as well, each with its value and path."""
+    """The nested rules that must hold as well, each with its value and path."""
     schema = node.schema
     if "$ref" in schema:
         yield node.document.follow(schema["$ref"]), value, path

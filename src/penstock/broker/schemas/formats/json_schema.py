@@ -1,8 +1,8 @@
-"""JSON Schema: draft 4 to 2020-12, as `$schema` says, 2020-12 if it does not.
+"""JSON Schema: draft 4 to 2020-12, according to `$schema`; 2020-12 by default.
 
-The engine is jsonschema-rs. It is given nothing to fetch references with and only regular expressions that take time
-in proportion to the text; what it would still take too long for, or could not survive, is refused beforehand
-(`json_reach`) or never given to it (`MAX_MESSAGE_DEPTH`).
+The engine is jsonschema-rs. It cannot fetch references, and only accepts regular expressions that run in linear time.
+Schemas that would still be too slow, and messages that could overflow its stack, are rejected first (`json_reach`,
+`MAX_MESSAGE_DEPTH`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from penstock.broker.schemas.formats.json_document import URIS, Document, deeper
 from penstock.broker.schemas.formats.json_reasons import DEFINITION, Reasons
 from penstock.broker.schemas.schema import Schema
 
-MAX_MESSAGE_DEPTH: Final = 100  # the engine follows a recursive schema on the stack
-REGEX_BYTES: Final = 64 << 10  # of one regular expression when it is compiled
+MAX_MESSAGE_DEPTH: Final = 100  # the engine recurses on the stack
+REGEX_BYTES: Final = 64 << 10  # of one compiled regular expression
 REGEX_RULES: Final = " (without look-around and references to groups, and not too large when it is compiled)"
-MASK: Final = "the value"  # instead of what is in the message: that may be long, or nobody's business
+MASK: Final = "the value"  # replaces values in error messages: they may be long or confidential
 
 
 def prepare(definition: bytes) -> bytes:
@@ -75,7 +75,7 @@ def _engine(document: Document, mask: str | None = MASK) -> jsonschema_rs.Valida
 
 
 def _parts(document: Document) -> Callable[[dict[str, Any]], jsonschema_rs.Validator]:
-    """Makes validators of single rules of the document."""
+    """A function that makes validators for single rules of the document."""
     registry: list[jsonschema_rs.Registry] = []
 
     def make(schema: dict[str, Any]) -> jsonschema_rs.Validator:
@@ -98,7 +98,7 @@ def _made(
         registry=registry,
         mask=mask,
         pattern_options=jsonschema_rs.RegexOptions(size_limit=REGEX_BYTES),
-        validate_formats=document.draft <= 7,  # later drafts only note them
+        validate_formats=document.draft <= 7,  # only annotations in later drafts
         offline=True,
     )
 

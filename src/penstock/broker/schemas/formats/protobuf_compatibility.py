@@ -1,7 +1,7 @@
-"""Compatibility of protobuf messages: can one be read as another, by the rules of the binary form: numbers count, names
-do not.
+"""Compatibility of protobuf messages: can one be read as another, by the rules of the binary encoding? Field numbers
+matter, names do not.
 
-A field that only one side knows is skipped by the other. A field that both know must be readable without loss: the
+A field that only one side has is skipped by the other. A field that both have must be readable without loss: the
 reader's type may be wider, never narrower (`WIDER`).
 """
 
@@ -14,13 +14,13 @@ from google.protobuf.descriptor import FieldDescriptor as Field
 
 from penstock.broker.schemas.formats.format import MAX_PROBLEMS, Sides
 
-MAX_STEPS: Final = 20_000  # fields looked at
+MAX_STEPS: Final = 20_000  # fields compared
 
 NAMES: Final = {
     getattr(Field, name): name.removeprefix("TYPE_").lower() for name in dir(Field) if name.startswith("TYPE_")
 }
 
-# what was written → the other types that read it without loss
+# written type → other types that can read it without loss
 WIDER: Final = {
     "bool": ("int32", "uint32", "int64", "uint64"),
     "int32": ("int64",),
@@ -39,13 +39,12 @@ def problems(reader: Any, writer: Any, sides: Sides) -> list[str]:
 
 class _Comparison:
     def __init__(self, sides: Sides) -> None:
-        self._new, self._old = sides  # as they are called when the reader is the new one
+        self._new, self._old = sides  # named for the case that the reader is the new one
         self._known: set[tuple[str, str]] = set()
         self.steps = 0
 
     def messages(self, reader: Any, writer: Any) -> Iterator[str]:
-        """Of these two messages and of those in them. Iterative, because messages can be nested as deep as they are
-        many."""
+        """Compare two messages and those nested in them. Iterative, as messages may be nested deeply."""
         waiting = [(reader, writer)]
         while waiting and self.steps <= MAX_STEPS:
             mine, theirs = waiting.pop()
@@ -89,7 +88,7 @@ class _Comparison:
                 yield f"field '{read.name}' is required in the {self._new} schema, optional in the {self._old}"
 
     def _oneofs(self, reader: Any, writer: Any) -> Iterator[str]:
-        """Of several fields that can be there at once, a reader that has them in one oneof keeps the last only."""
+        """If several fields can be set at once, a reader that has them in one oneof keeps only the last."""
         for group in reader.oneofs:
             known = [writer.fields_by_number[it.number] for it in group.fields if it.number in writer.fields_by_number]
             together = {None if it.containing_oneof is None else it.containing_oneof.name for it in known}

@@ -1,12 +1,12 @@
-"""Protobuf: a `.proto` file in the language of protoc, and a record's value is one message in the binary form.
+"""Protobuf: the definition is a `.proto` file, and a record's value is one message in the binary encoding.
 
-Confluent's serializers register a description of the file instead, a FileDescriptorProto in base64; that is taken too.
-protoc makes such a description of the file once, which is kept beside the definition; from then on the description is
-enough. The message meant is the first in the file, unless a line of it says otherwise:
+Confluent's serializers register a FileDescriptorProto in base64 instead; that is accepted too. protoc compiles a file
+once to such a descriptor, which is stored beside the definition and used from then on. The schema describes the first
+message in the file, unless a line of it names another:
 
     // penstock:message=Order
 
-Unknown fields fit, as everywhere with protobuf; but a field that the message has, in another wire type, does not.
+Unknown fields are valid, as always in protobuf; but a known field with a different wire type is not.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ BASE64: Final = re.compile(rb"[A-Za-z0-9+/\s]+={0,2}\s*")
 IMPORT: Final = re.compile(r"google/protobuf/[a-z_]+\.proto")
 MESSAGE: Final = re.compile(rb"^[ \t]*//[ \t]*penstock:message=([A-Za-z0-9_.]{1,255})[ \t]*\r?$", re.MULTILINE)
 
-# In a process of its own: what a definition does to protoc must not be done to the broker.
+# In a separate process: a definition that crashes protoc must not crash the broker.
 _PROTOC: Final = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, ({memory}, {memory}))
@@ -67,12 +67,12 @@ def prepare(definition: bytes) -> bytes:
 
 
 def description(schema: Schema) -> bytes:
-    """The FileDescriptorProto of a checked schema."""
+    """The FileDescriptorProto of a valid schema."""
     return bytes(_files(schema.compiled)[-1].SerializeToString())
 
 
 def message_of(schema: Schema) -> Any:
-    """The descriptor of the message that a checked schema means."""
+    """The descriptor of the message that a valid schema describes."""
     return _message(schema.definition, schema.compiled)
 
 
@@ -89,7 +89,7 @@ def validator(schema: Schema) -> Validator:
         size = message.ByteSize()
         message.DiscardUnknownFields()
         if message.ByteSize() == size:
-            return []  # nothing unknown in it, however deep
+            return []  # no unknown fields at any depth
         return list(_misfits(kind.FromString(data), ""))[:MAX_PROBLEMS]
 
     return validate
@@ -101,7 +101,7 @@ def decoder(schema: Schema) -> Decoder:
     def read(data: bytes) -> Any:
         try:
             return json_format.MessageToDict(kind.FromString(data), preserving_proto_field_name=True)
-        except (json_format.Error, DecodeError, TypeError) as error:  # an Any of a type that nobody knows, say
+        except (json_format.Error, DecodeError, TypeError) as error:  # such as an Any of an unknown type
             raise ValueError(f"it has no form in JSON: {error}") from None
 
     return read
@@ -113,7 +113,7 @@ def compatible(reader: Schema, writer: Schema, sides: Sides) -> list[str]:
 
 
 def _misfits(message: Message, path: str) -> Iterator[str]:
-    """Fields of the message, and of those in it, that came in another wire type than they have."""
+    """Fields of the message, and of nested ones, whose wire type in the data differs from the schema's."""
     known = message.DESCRIPTOR.fields_by_number
     for field in unknown_fields.UnknownFieldSet(message):
         if field.field_number in known:
@@ -137,7 +137,7 @@ def _messages(descriptor: Any, value: Any) -> list[Message]:
 
 
 def _described(definition: bytes) -> Any | None:
-    """The file, if the definition is its description in base64; None if it is something else."""
+    """The file, if the definition is a FileDescriptorProto in base64; else None."""
     if not BASE64.fullmatch(definition):
         return None
     try:
@@ -149,7 +149,7 @@ def _described(definition: bytes) -> Any | None:
 
 
 def _with_imports(file: Any) -> bytes:
-    """A compiled definition, as protoc would make it: the files that this one needs, and then this one."""
+    """The compiled definition, as protoc would produce it: imported files first, then this one."""
     found: dict[str, Any] = {}
 
     def add(name: str) -> None:
@@ -209,7 +209,7 @@ def _files(compiled: bytes) -> list[Any]:
 
 
 def _message(definition: bytes, compiled: bytes) -> Any:
-    """The descriptor of the message that the definition means, in a pool of its own."""
+    """The descriptor of the message that the definition describes, in a separate pool."""
     files = _files(compiled)
     pool = descriptor_pool.DescriptorPool()
     for file in files:
