@@ -11,8 +11,8 @@ nested types call each other, so that data nested too deeply raises RecursionErr
     bytes, string      a long, then that many bytes
     fixed              the number of bytes in the schema
     enum, union        an int, the index; for a union the datum follows
-    array, map         blocks: a long count (if negative: its absolute value, and a long with the block's bytes follows),
-                       the items; a count of 0 ends it
+    array, map         blocks: a long count (if negative: its absolute value, and the block's size in bytes follows
+                       as a long), the items; a count of 0 ends it
     record             its fields, in order
 """
 
