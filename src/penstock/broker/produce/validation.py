@@ -1,9 +1,9 @@
-"""Validation of clients' records: their sizes, the schema of their topic, and the dead letters of those that do not fit
-it. Everything here decides; the caller appends the result.
+"""Validation of clients' records: their sizes, the schema of their topic, and routing to dead letters if they do not
+match it. This module only decides; the caller appends the result.
 
-Whatever becomes part of a topic passes here at that moment, by the schema that the topic has then: what a client brings
-(`validate`), and what was accepted earlier and appears now (`place_accepted`). `tests/broker/produce/test_ways_in.py`
-has them all.
+Every record passes through here at the moment it is appended to a topic, and is checked against the schema that the
+topic has then: both new records from clients (`validate`) and records accepted earlier and appended now
+(`place_accepted`). `tests/broker/produce/test_ways_in.py` covers all of these paths.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from penstock.log.engine import CommitGroup, PartitionId, Records, partition_id
 Check: TypeAlias = Callable[[Topic, Sequence[bytes]], dict[int, list[str]]]
 """The reasons why values do not fit the schema of their topic, by index. See `Schemas.check`."""
 
-REASON_CHARACTERS: Final = 1000  # of what is told in the headers of a rejected record
+REASON_CHARACTERS: Final = 1000  # of the reason in the headers of a dead letter
 
 Item = TypeVar("Item")
 
 
 class ValidatedRecords(NamedTuple):
-    """Records as they may be appended, all of `writes` and `events` as one entry."""
+    """Records ready to be appended: all of `writes` and `events`, as one entry."""
 
-    writes: list[Records]  # one for each partition; that of dead letters, if any, comes last
-    members: list[Sequence[int]]  # for each of `writes`: which of the records given it holds
-    partitions: Sequence[int]  # of each record; of a dead letter: its partition in their topic
+    writes: list[Records]  # one per partition; dead letters, if any, come last
+    members: list[Sequence[int]]  # for each of `writes`: the indexes of its records
+    partitions: Sequence[int]  # of each record; of a dead letter, in its dead-letter topic
     size: int  # of all keys and values
-    dead_lettered: Sequence[int] = ()  # the records that became dead letters
+    dead_lettered: Sequence[int] = ()  # indexes of the records that became dead letters
     events: Sequence[TopicCreated] = ()
 
     def offsets(self, base_offsets: Sequence[int]) -> list[int]:
-        """Of each record, given those that an append of `writes` told."""
+        """The offset of each record, given the base offsets returned by an append of `writes`."""
         if len(self.members) == 1:
             return list(range(base_offsets[0], base_offsets[0] + len(self.members[0])))
         offsets = [0] * len(self.partitions)
@@ -56,17 +56,19 @@ class ValidatedRecords(NamedTuple):
 
 
 class ProducedPartitioned(NamedTuple):
-    """The place of each record of `ProduceService.append_partitioned`. True once the group is committed."""
+    """The partition and offset of each record of `ProduceService.append_partitioned`. Valid once the group is
+    committed.
+    """
 
     group: CommitGroup
-    partitions: Sequence[int]  # those of dead letters are of their topic, as are their offsets
+    partitions: Sequence[int]  # for dead letters, partition and offset are in the dead-letter topic
     offsets: Sequence[int]
     timestamp: int  # µs since 1970
-    dead_lettered: dict[int, int]  # which records became dead letters, and their offsets there
+    dead_lettered: dict[int, int]  # index of each dead letter → its offset
 
 
 class RecordValidator:
-    """Access has been checked before any of this is called."""
+    """Callers must have checked access."""
 
     def __init__(
         self,
@@ -77,7 +79,7 @@ class RecordValidator:
         clock: Callable[[], int],
         check_room: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`check_room` raises QuotaReached for a tenant that stores as much as it may."""
+        """`check_room` raises QuotaReached for a tenant that has reached its storage quota."""
         self.check_room = check_room
         self._state = state
         self._check = check
@@ -86,11 +88,12 @@ class RecordValidator:
         self._clock = clock
 
     def measure(self, values: Sequence[bytes], keys: Sequence[bytes | None] | None) -> int:
-        """The bytes of all keys and values. Raises InvalidArgument if there is no record, RecordTooLarge if there is
-        one that is."""
+        """The bytes of all keys and values. Raises InvalidArgument if there are no records, RecordTooLarge if one is
+        too large.
+        """
         if not values:
             raise InvalidArgument("There is no record to append")
-        if len(values) == 1 and keys is None:  # as a client appends that waits for each reply
+        if len(values) == 1 and keys is None:  # fast path for clients that send one record at a time
             if (size := len(values[0])) > self._limits.record_bytes:
                 raise RecordTooLarge(size, self._limits.record_bytes)
             return size
@@ -104,7 +107,7 @@ class RecordValidator:
     def measure_headers(
         self, values: Sequence[bytes], keys: Sequence[bytes | None] | None, headers: Sequence[Headers]
     ) -> None:
-        """Raises RecordTooLarge for a record that is, together with the headers that its producer gave it."""
+        """Raises RecordTooLarge for a record that is too large, including the headers set by its producer."""
         columns = zip(values, [None] * len(values) if keys is None else keys, headers, strict=True)
         for value, key, texts in columns:
             size = len(value) + len(key or b"") + sum([8 + len(name.encode()) + len(text) for name, text in texts])
@@ -124,18 +127,19 @@ class RecordValidator:
         coming: Sequence[TopicCreated] = (),
     ) -> ValidatedRecords:
         """The writes that put each record into its partition. Raises InvalidArgument or RecordTooLarge, or
-        RecordRejected for a record that does not fit the topic's schema, unless it becomes a dead letter.
+        RecordRejected for a record that does not match the topic's schema, unless it becomes a dead letter.
 
-        With `allow_dead_letters` off such a record is refused though the topic routes it to its dead letters: for
-        callers that append the records of several requests as one, and then those of each alone. `coming` are topics
-        that are created in the same entry; `topic` may be one of them."""
+        Without `allow_dead_letters` such a record is refused even if the topic keeps dead letters: for callers that
+        append the records of several requests as one, and on failure retry each request alone. `coming` are topics that
+        are created in the same entry; `topic` may be one of them.
+        """
         size = self.measure(values, keys)
         columns = _Columns(values, keys, headers, expires)
         if bad := self.misfits(topic, values):
             routed = allow_dead_letters and topic.settings.rejected == "dead-letter"
             target, events = self._dead_letters(topic, coming) if routed else (None, [])
             if target is None:
-                self._metrics.records_rejected += allow_dead_letters  # else they will be brought again
+                self._metrics.records_rejected += allow_dead_letters  # else the caller will retry them
                 raise _rejected(bad, len(values))
             return self._route_to_dead_letters(bad, topic, partitions, columns, size, target, events)
         return _by_partitions(topic, partitions, columns, size)
@@ -151,10 +155,11 @@ class RecordValidator:
         *,
         coming: Sequence[TopicCreated] = (),
     ) -> ValidatedRecords:
-        """As `validate`, for records that were accepted earlier and become part of the topic now. There is nobody left
-        who could be told of a refusal: one that does not fit the schema of today becomes a dead letter, whatever the
-        topic says; the limit of sizes was that of the day. Raises RecordRejected if the topic can have no dead letters,
-        LimitReached if it cannot have them now."""
+        """Like `validate`, for records that were accepted earlier and are appended now. No client is left to report an
+        error to, so a record that does not match the current schema becomes a dead letter, whatever the topic's
+        settings; sizes were checked on acceptance. Raises RecordRejected if the topic cannot have dead letters,
+        LimitReached if it cannot have them at present.
+        """
         size = sum(map(len, values)) + (0 if keys is None else sum([len(key or b"") for key in keys]))
         columns = _Columns(values, keys, headers, expires)
         if bad := self.misfits(topic, values):
@@ -165,11 +170,11 @@ class RecordValidator:
         return _by_partitions(topic, partitions, columns, size)
 
     def misfits(self, topic: Topic, values: Sequence[bytes]) -> dict[int, list[str]]:
-        """The reasons why values do not fit the topic's schema, by index."""
+        """The reasons why values do not match the topic's schema, by index."""
         return {} if topic.settings.schema is None else self._check(topic, values)
 
     def schema(self, topic: Topic) -> Schema | None:
-        """The version that the topic's records have to fit now; None also if it is missing."""
+        """The schema version that the topic's records must match now; None if there is none, or it is missing."""
         name = topic.settings.schema
         return None if name is None else schema.latest(self._state().schemas, topic.scope, name)
 
@@ -188,7 +193,7 @@ class RecordValidator:
         target: PartitionId,
         events: Sequence[TopicCreated],
     ) -> ValidatedRecords:
-        """The good records in their partitions, the bad ones as dead letters."""
+        """The valid records in their partitions, the others as dead letters."""
         now = self._clock()
         rejected = sorted(bad)
         dead_letters = columns.records(target, rejected)
@@ -223,7 +228,7 @@ class RecordValidator:
 
 
 class _Columns(NamedTuple):
-    """Records of several partitions."""
+    """Records of several partitions, by column."""
 
     values: Sequence[bytes]
     keys: Sequence[bytes | None] | None
@@ -253,7 +258,7 @@ def _rejected(bad: dict[int, list[str]], count: int) -> RecordRejected:
 
 
 def _by_partitions(topic: Topic, partitions: Sequence[int], columns: _Columns, size: int) -> ValidatedRecords:
-    """All records, in their partitions."""
+    """All records, by partition."""
     members = _by_partition(partitions)
     if len(members) == 1:
         records = Records(partition_id(topic.id, partitions[0]), *columns)
@@ -263,12 +268,12 @@ def _by_partitions(topic: Topic, partitions: Sequence[int], columns: _Columns, s
 
 
 def by_partitions(topic: Topic, partitions: Sequence[int], values: Sequence[bytes]) -> ValidatedRecords:
-    """The places of records that were appended before: `writes` are not to be appended."""
+    """The partitions of records that were appended before: `writes` must not be appended."""
     return _by_partitions(topic, partitions, _Columns(values, None, None, None), 0)
 
 
 def _by_partition(partitions: Sequence[int]) -> dict[int, Sequence[int]]:
-    """The records of each partition, in their order."""
+    """The indexes of the records of each partition, in order."""
     count = len(partitions)
     if count == 1:
         return {partitions[0]: range(1)}
@@ -281,10 +286,12 @@ def _by_partition(partitions: Sequence[int]) -> dict[int, Sequence[int]]:
 
 
 def _cycle(partitions: Sequence[int]) -> Sequence[int]:
-    """The partitions after which the same ones follow in the same order, over and over, as they do when every record
-    is for the next in turn, or all are for one. Empty if it is not so.
+    """The repeating sequence of partitions, such as from round-robin, or a single partition for all. Empty if there is
+    none.
 
-    Most records without a key come like that, and a column of them can then be taken apart without a look at each."""
+    Most records without a key are distributed like that, and their columns can then be sliced with a stride instead of
+    record by record.
+    """
     try:
         length = partitions.index(partitions[0], 1) if partitions else 0
     except ValueError:

@@ -1,9 +1,9 @@
-"""Dead letters: the topic that holds them, and the headers that describe each; the one place where a record becomes a
-dead letter.
+"""Dead letters: the topic that holds them, and the headers that describe each. Every dead letter is made through this
+module.
 
-The dead letters of a topic are a topic of their own, `<topic>.dlq`, with one partition. A letter is the record as it
-was, with headers `dead-letter-…` added that say what happened to it. It has no schema (`topic_rules`): what fits
-nowhere else is kept here, and is validated again when it is to leave for its topic.
+The dead letters of a topic are in a separate topic, `<topic>.dlq`, with one partition. A dead letter is the original
+record with additional headers `dead-letter-…` that describe what happened to it. The topic has no schema
+(`topic_rules`): it accepts what was rejected elsewhere, and a letter is validated again when it is replayed.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.log.batch import Headers, RecordSlice
 from penstock.log.engine import PartitionId, partition_id
 
-SUFFIX: Final = DEAD_LETTERS  # what is added to the name of a topic
-HEADER: Final = "dead-letter-"  # what the names of added headers begin with
+SUFFIX: Final = DEAD_LETTERS  # appended to the name of a topic
+HEADER: Final = "dead-letter-"  # prefix of the added headers
 
 
 def target(
     state: State, limits: Limits, topic: Topic, now: int, coming: Sequence[TopicCreated] = ()
 ) -> tuple[PartitionId | None, list[TopicCreated]]:
-    """The partition for dead letters of `topic`, and the event that makes it if it is missing. `coming` are topics
+    """The partition for dead letters of `topic`, and the event that creates it if it is missing. `coming` are topics
     that are created in the same entry of the log. Raises LimitReached.
 
-    None if there can be none: dead letters have no dead letters, and a name cannot get longer without end."""
+    None if there can be none: dead letters have no dead letters themselves, and the name may be too long.
+    """
     name = topic.name + SUFFIX
     if is_dead_letters(topic.name):
         return None, []
@@ -50,36 +51,39 @@ def target(
 
 
 def headers(original: Headers, told: Mapping[str, object]) -> Headers:
-    """The headers of a letter: those the record had, and what is told about it (reason, attempts, topic, partition,
-    offset, stored, given-up, …; times in µs since 1970). What the record itself brought by such names is left out."""
+    """The headers of a dead letter: those of the record, and the given details (reason, attempts, topic, partition,
+    offset, stored, given-up, …; times in µs since 1970). Headers of the record with the same prefix are dropped.
+    """
     return (*own_headers(original), *((HEADER + name, str(value).encode()) for name, value in told.items()))
 
 
 def own_headers(of_letter: Headers) -> Headers:
-    """The headers that the record had."""
+    """The original headers of the record."""
     return tuple([pair for pair in of_letter if not pair[0].startswith(HEADER)])
 
 
 class DeadLetter(NamedTuple):
-    """A record that could not be delivered or accepted. What is told of it may be made up by whoever may write to the
-    topic of dead letters: it is for people, and no right depends on it. Times in µs since 1970."""
+    """A record that could not be delivered or accepted. The details come from its headers, which anyone who may write
+    to the dead-letter topic can forge: they are informational, and no permission depends on them. Times in µs since
+    1970.
+    """
 
-    id: str  # unique, also if the dead letters are deleted and come into being again
-    offset: int  # among the dead letters
+    id: str  # unique, even if the dead-letter topic is deleted and created again
+    offset: int  # in the dead-letter topic
     value: bytes
     key: bytes | None
-    headers: Headers  # those that the record had
+    headers: Headers  # of the original record
     reason: str
     attempts: int  # deliveries
-    topic: str  # where it came from
+    topic: str  # its original topic
     partition: int | None
     original_offset: int | None  # None: it was never accepted
-    stored: int | None  # when it was
+    stored: int | None  # when it was appended to its original topic
     given_up: int
 
 
 def letters(topic: Topic, slices: Sequence[RecordSlice]) -> Iterator[DeadLetter]:
-    """The dead letters in these records of the topic, which is one of dead letters."""
+    """The dead letters in these records of a dead-letter topic."""
     for part in slices:
         columns = zip(part.values(), part.keys(), part.headers(), part.timestamps(), strict=True)
         for offset, (value, key, pairs, stamp) in enumerate(columns, part.base_offset):

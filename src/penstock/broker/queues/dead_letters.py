@@ -1,9 +1,9 @@
-"""Dead letters for those who look after them: reading them, sending one on its way again, throwing them away.
+"""Dead letters, for administration: reading, replaying and deleting them.
 
-How a record becomes a dead letter is in `dead_letter`. The dead letters of a topic are a topic like any other,
-`<topic>.dlq`, and the rights to that topic decide who may read and delete them. A letter that was replayed is removed
-by the same entry of the log that appends it to its topic: it is in one of both places, whatever fails. It is validated
-like any record that comes to the topic: what a letter says of itself proves nothing.
+`dead_letter` makes them. The dead letters of a topic are in an ordinary topic, `<topic>.dlq`, and the permissions on
+that topic decide who may read and delete them. Replaying a letter appends it to its topic and removes it here in one
+entry of the log: it is in exactly one of the two, whatever fails. It is validated like any new record of the topic,
+because the headers of a letter cannot be trusted.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Replay: TypeAlias = Deferred[list[RecordSlice], "Replayed"]
 
 class LetterPage(NamedTuple):
     letters: list[DeadLetter]
-    next: int | None  # the offset to go on from, in order to see more; None: these were the last
+    next: int | None  # the offset of the next page; None: this is the last
 
 
 class Replayed(NamedTuple):
@@ -72,10 +72,11 @@ class DeadLetters:
         self._clock = clock
 
     def fetch(self, identity: Identity, scope: Scope, topic: str, maximum: int, offset: int = 0) -> LettersRead:
-        """Dead letters of the topic in their order, without those that were replayed: up to `maximum` from `offset` on,
-        as far as `FETCH_BYTES` go. None if there is no such topic, or it has no dead letters.
+        """Dead letters of the topic in order, without those that were replayed: at most `maximum` from `offset` on, and
+        at most `FETCH_BYTES`. Empty if there is no such topic, or it has no dead letters.
 
-        Needs the right to read `<topic>.dlq`, as any way to read that topic does."""
+        Requires READ on `<topic>.dlq`, like any other read of that topic.
+        """
         self._access.require(identity, Permission.READ, scope, topic + SUFFIX)
         state = self._state_log.current()
         box = _box(state, scope, topic)
@@ -84,7 +85,7 @@ class DeadLetters:
         view = visible_read.view(state, box, 0, self._clock())
         engine, partition = self._state_log.engine, partition_id(box.id, 0)
         start = max(offset, engine.bounds(partition).start, view.removed.below)
-        # Those that were removed are dropped from what is read: without them, there are still enough.
+        # Read more, so that enough are left once removed ones are dropped.
         wanted = min(maximum, FETCH_LETTERS)
         read = VisibleRead(engine, partition, start, FETCH_BYTES, wanted + len(view.removed.single), view)
 
@@ -95,12 +96,13 @@ class DeadLetters:
         return Deferred(lambda: list(islice(letters(box, read.run()), wanted)), conclude, ready=read.ready)
 
     def replay(self, identity: Identity, scope: Scope, topic: str, letter: int | str) -> Replay:
-        """Append the letter, which is given by its offset or its id, to the topic, as the record that it was, and take
-        it out of the dead letters. It goes to the partition that it came from, if there is one.
+        """Append the letter, given by its offset or its id, to the topic as the original record, and remove it from the
+        dead letters. It goes to its original partition, if that exists.
 
-        Needs the rights to read `<topic>.dlq` and to write to the topic. `finish` raises DeadLetterNotFound if there is
-        no such letter, or somebody else was quicker, and RecordRejected or RecordTooLarge for one that the topic does
-        not take: then it stays where it is."""
+        Requires READ on `<topic>.dlq` and WRITE on the topic. `finish` raises DeadLetterNotFound if there is no such
+        letter, or it was replayed meanwhile, and RecordRejected or RecordTooLarge if the topic does not accept it: then
+        it stays.
+        """
         with self._audit.attempt(identity, "dlq.replay", scope=scope, resource=topic):
             self._access.require(identity, Permission.READ, scope, topic + SUFFIX)
             self._access.require(identity, Permission.WRITE, scope, topic)
@@ -115,7 +117,7 @@ class DeadLetters:
         return Deferred(read.run, conclude, ready=read.ready)
 
     def _find(self, scope: Scope, topic: str, letter: int | str) -> tuple[Topic, VisibleRead]:
-        """The topic of the dead letters, and a read of the one that is asked for."""
+        """The dead-letter topic, and a read of the requested letter."""
         state = self._state_log.current()
         topic_rules.find(state, scope, topic)
         box = _box(state, scope, topic)
@@ -129,7 +131,7 @@ class DeadLetters:
             raise DeadLetterNotFound(letter) from None
 
     def _replay(self, scope: Scope, name: str, box_id: int, letter: int | str, slices: list[RecordSlice]) -> Replayed:
-        """Check again: the state may have changed since the read began."""
+        """Checks again: the state may have changed since the read began."""
         started = self._metrics.timer()
         state = self._state_log.current()
         topic, box = topic_rules.find(state, scope, name), _box(state, scope, name)
@@ -163,8 +165,7 @@ class DeadLetters:
         return Replayed(appended, partition)
 
     def purge(self, identity: Identity, scope: Scope, topic: str) -> CommitGroup | None:
-        """All dead letters of the topic go. None if there was nothing to do. Needs the right to delete
-        `<topic>.dlq`."""
+        """Delete all dead letters of the topic. None if there were none. Requires DELETE on `<topic>.dlq`."""
         with self._audit.attempt(identity, "dlq.purge", scope=scope, resource=topic):
             self._access.require(identity, Permission.DELETE, scope, topic + SUFFIX)
             group = self._purge(scope, topic)
@@ -173,8 +174,9 @@ class DeadLetters:
         return group
 
     def discard(self, identity: Identity, scope: Scope, topic: str, offsets: Sequence[int]) -> CommitGroup | None:
-        """The letters at these offsets go, as far as they are still there. None if none of them was. Needs the right to
-        delete `<topic>.dlq`."""
+        """Delete the letters at these offsets, as far as they exist. None if none does. Requires DELETE on
+        `<topic>.dlq`.
+        """
         with self._audit.attempt(identity, "dlq.purge", scope=scope, resource=topic):
             self._access.require(identity, Permission.DELETE, scope, topic + SUFFIX)
             state = self._state_log.current()

@@ -1,7 +1,7 @@
 """One read of a queue: which messages it delivers, and the event that moves the queue.
 
-A message is sent only when that event is committed, so that nothing is forgotten that a client may have seen: neither
-how often a message was tried, nor that it was acknowledged.
+Messages are sent only when that event is committed, so that nothing a client may have seen is lost in a crash: neither
+the number of attempts, nor an acknowledgement.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from penstock.log.engine import CommitGroup, ReadPlan, partition_id
 AT_MOST_ONCE: Final[Headers] = (("qos", b"0"),)
 """The headers of a record whose producer wants it delivered once at most."""
 
-READ_BYTES: Final = 1 << 20  # about the most bytes read at once
-NO_FRAME: Final = 1 << 62  # bytes: for a reader without frames
+READ_BYTES: Final = 1 << 20  # approximate limit of one read, bytes
+NO_FRAME: Final = 1 << 62  # bytes: for a reader whose protocol has no frame limit
 
 
 class Message(NamedTuple):
@@ -34,7 +34,7 @@ class Message(NamedTuple):
 
 
 class DequeueOwner(Protocol):
-    """The queues that a `Dequeue` ends at."""
+    """The queues that a `Dequeue` belongs to."""
 
     def finish(self, dequeue: Dequeue) -> tuple[list[Message], CommitGroup | None]: ...
 
@@ -42,8 +42,9 @@ class DequeueOwner(Protocol):
 
 
 class Dequeue:
-    """One read of a queue. `read` reads the messages (if not `ready`, from disk: any thread); `finish` delivers them
-    and moves the queue, `cancel` leaves it as it was. Until then nobody else can dequeue."""
+    """One read of a queue. `read` reads the messages (from disk unless `ready`: any thread); `finish` delivers them and
+    moves the queue, `cancel` leaves it unchanged. Until then no other dequeue of the queue is possible.
+    """
 
     __slots__ = (
         "_new_plans",
@@ -67,7 +68,7 @@ class Dequeue:
     def __init__(
         self, queues: DequeueOwner, queue: Queue, topic: Topic, limit: int, frame_bytes: int = NO_FRAME
     ) -> None:
-        """`frame_bytes`: the most that a message and its topic's name may have, in order to be delivered."""
+        """`frame_bytes`: the most that a message and its topic's name may have together to be delivered."""
         self._queues = queues
         self.queue = queue
         self.topic = topic
@@ -76,13 +77,13 @@ class Dequeue:
         self._new_plans: list[tuple[int, ReadPlan]] = []  # by partition
         self.redelivered: list[tuple[int, list[RecordSlice]]] = []  # records, by tag
         self.new: list[tuple[int, list[RecordSlice]]] = []  # records, by partition
-        self.settle: list[int] = []  # tags that are acknowledged by the same event
-        self.acknowledged: list[bool] = []  # of the tags that `take` was description to settle, which were in flight
+        self.settle: list[int] = []  # tags to acknowledge in the same event
+        self.acknowledged: list[bool] = []  # for each tag that was to be settled: whether it was in flight
         self.ready = True
-        self.more = False  # after `finish`: there are more than were delivered, up to the limit
+        self.more = False  # after `finish`: fewer than the limit were delivered although there are more
         self.skipped = False  # after `finish`: expired or removed messages were skipped
         self.frame_bytes = frame_bytes
-        self.unsendable: RecordUnsendable | None = None  # after `finish`: a message that was passed over, too large
+        self.unsendable: RecordUnsendable | None = None  # after `finish`: a skipped message that is too large
         self.error: Exception | None = None
 
     def plan_redelivery(self, tag: int, plan: ReadPlan) -> None:
@@ -103,7 +104,7 @@ class Dequeue:
             self.error = error
 
     def finish(self) -> tuple[list[Message], CommitGroup | None]:
-        """The messages, which may be sent once the group is committed (None: nothing has changed)."""
+        """The messages, which may be sent once the group is committed (None: nothing changed)."""
         return self._queues.finish(self)
 
     def cancel(self) -> None:
@@ -112,7 +113,7 @@ class Dequeue:
 
 
 class DequeueOutcome:
-    """The messages of one `Dequeue`, and what it changes in its queue."""
+    """The messages of one `Dequeue`, and the changes to its queue."""
 
     __slots__ = (
         "_bytes",
@@ -142,10 +143,10 @@ class DequeueOutcome:
         topic: str,
         frame_bytes: int = NO_FRAME,
     ) -> None:
-        """`frame_bytes` as that of a `Dequeue`."""
+        """`frame_bytes` as in `Dequeue`."""
         self._topic = topic
         self._frame_bytes = frame_bytes
-        self.unsendable: RecordUnsendable | None = None  # passed over; then it is the only one that is dequeued
+        self.unsendable: RecordUnsendable | None = None  # skipped; then no other message is dequeued
         self._removed = removed  # by partition
         self._queue = queue
         self._policy = policy
@@ -157,7 +158,7 @@ class DequeueOutcome:
         self.messages: list[Message] = []
         self.expired = self.dropped = 0
         self.skipped = False
-        self._bytes = 0  # of what is redelivered
+        self._bytes = 0  # of redelivered messages
 
     def add_redelivered(self, tag: int, slices: list[RecordSlice]) -> None:
         if not self._queue.attempt(tag) or self._bytes > READ_BYTES or self.unsendable is not None:
@@ -187,8 +188,9 @@ class DequeueOutcome:
         return self._frame_bytes - len(self._topic.encode())
 
     def _pass_over(self, offset: int, value: bytes) -> bool:
-        """Leave out a message that fits no frame. False if it has to wait until those before it are delivered, so that
-        the reader can be told of it in its turn."""
+        """Skip a message that fits no frame. False if messages before it have to be delivered first, so that the reader
+        learns of it in order.
+        """
         if self.messages:
             return False
         self.unsendable = RecordUnsendable(offset, len(value), self._largest)
@@ -210,7 +212,9 @@ class DequeueOutcome:
                     return
 
     def _is_uniform(self, part: RecordSlice) -> bool:
-        """True if no record of it has expired, was removed or fits no frame, and all are delivered alike."""
+        """Whether none of its records has expired, was removed or is too large, and all are delivered in the
+        same way.
+        """
         batch, ttl = part.batch, self._policy.ttl
         if batch.flags & (HEADERS | EXPIRES) or self._removed:
             return False
@@ -231,7 +235,7 @@ class DequeueOutcome:
             self._sent += tags
 
     def _add_one_by_one(self, partition: int, part: RecordSlice, limit: int) -> bool:
-        """False if nothing more is dequeued of this partition."""
+        """False if no more is dequeued from this partition."""
         queue, policy, now = self._queue, self._policy, self._now
         removed = self._removed.get(partition)
         columns = zip(part.values(), part.timestamps(), part.expires(), part.headers(), strict=True)
@@ -266,7 +270,7 @@ class DequeueOutcome:
         metrics.dequeued(len(self.messages), sum([len(value) for _, _, value in self.messages]), metrics.caller)
 
     def event(self, settle: list[int]) -> QueueMoved | None:
-        """`settle`: tags that are acknowledged with it."""
+        """The event that moves the queue; None if nothing changes. `settle`: tags to acknowledge with it."""
         settled = settle + self._settled if self._settled else settle
         if self._cursors == self._queue.cursors and not self.repeated and not settled:
             return None
@@ -274,7 +278,7 @@ class DequeueOutcome:
 
 
 def policy_for(topic: Topic, policy: QueuePolicy) -> QueuePolicy:
-    """The policy, with the topic's own expiry if that is shorter."""
+    """The policy, with the topic's expiry if that is shorter."""
     expiry = visible_read.expiry(topic)
     return policy._replace(ttl=expiry) if expiry and not 0 < policy.ttl <= expiry else policy
 

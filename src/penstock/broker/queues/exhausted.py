@@ -1,5 +1,5 @@
-"""Exhausted messages: those that were tried as often as the policy allows. They are settled, and become dead letters of
-their topic, in one entry of the log.
+"""Exhausted messages: those with no delivery attempts left. They are settled, and become dead letters of their topic,
+in one entry of the log.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class ExhaustedMessages:
         self._plans = plans
         self._check_again_at = check_again_at
         self._attempts = {tag: queue.attempt(tag) for tag in plans}
-        self._slices: dict[int, list[RecordSlice]] = {}  # of those that are settled now
+        self._slices: dict[int, list[RecordSlice]] = {}  # of messages that are settled now
         self._error: LogError | None = None
 
     def start(self, executor: Executor) -> None:
         executor(self._read, self._done)
 
     def _read(self) -> None:
-        """As many as fit one entry of the log."""
+        """Read as many as fit one entry of the log."""
         size = 0
         try:
             for tag, plan in self._plans.items():
@@ -64,7 +64,7 @@ class ExhaustedMessages:
             self._error = error
 
     def _done(self) -> None:
-        """Retry messages that could not be committed, at a later sweep."""
+        """Commit the dead letters; messages for which that fails are retried at a later sweep."""
         try:
             if self._error is not None:
                 raise self._error

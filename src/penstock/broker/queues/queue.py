@@ -1,9 +1,8 @@
-"""A queue: a cursor over a topic, and the deliveries in flight behind it. Rules alone, without a clock or a log.
+"""A queue: a cursor over a topic, and the deliveries in flight behind it. Pure rules, without a clock or a log.
 
-A message gets its delivery tag from its offset in the log, so that a tag means the same after a restart and costs
-nothing to remember. A delivery in flight is known by its tag, how often it was tried, and when it was last tried;
-those tried equally often are kept in the order in which they fall due, so that finding the next one is looking at
-the first.
+The delivery tag of a message is derived from its offset, so that it stays valid across a restart and need not be
+stored. A delivery in flight consists of its tag, the number of attempts, and the time of the last one. Deliveries with
+the same number of attempts are kept in the order in which they are due, so that the next one is always the first.
 """
 
 from __future__ import annotations
@@ -21,26 +20,26 @@ FOREVER: Final = 1 << 62
 class QueuePolicy(NamedTuple):
     """Lifetimes and attempts. Times in µs; 0 means no limit, except for `backoff`."""
 
-    capacity: int = 1024  # messages of one partition waiting and in flight; beyond it the oldest waiting are dropped
-    ttl: int = 60_000_000  # from the moment a message was stored
-    attempts: int = 3  # deliveries in all, before a message is given up
+    capacity: int = 1024  # of one partition, waiting and in flight; beyond it the oldest waiting ones are dropped
+    ttl: int = 60_000_000  # since the message was stored
+    attempts: int = 3  # total deliveries before a message is given up
     backoff: int = 100_000  # until the second delivery; doubled for each further one
-    idle: int = 86_400_000_000  # without a poll, after which the queue ends
+    idle: int = 86_400_000_000  # the queue is deleted after this time without a poll
 
     def due(self, attempt: int, at: int) -> int:
-        """The time at which a message may be redelivered that was delivered at `at`, for the `attempt`-th time."""
+        """The time at which a message may be redelivered whose `attempt`-th delivery was at `at`."""
         return at + (self.backoff << min(attempt - 1, 31))
 
     def exhausted(self, attempt: int) -> bool:
         return 0 < self.attempts <= attempt
 
     def expired(self, now: int, stored: int, expires: int) -> bool:
-        """`expires` is the message's own limit, 0 if it has none."""
+        """`expires` is the message's own expiry, 0 if it has none."""
         return (0 < self.ttl <= now - stored) or 0 < expires <= now
 
 
 class QueueTerms(NamedTuple):
-    """The name of a queue, and on which terms it is created."""
+    """The name of a queue, and the terms with which it is created."""
 
     name: str = ""
     lease: int = 0  # µs until the second delivery; doubled for each further one
@@ -53,21 +52,22 @@ class Queue(msgspec.Struct, array_like=True):
     id: int
     topic: int
     at_least_once: bool
-    starts: tuple[int, ...]  # of each partition: the first offset that belongs to it
-    cursors: list[int]  # of each partition: the first offset never delivered
-    used: int  # when it was last polled
-    tries: dict[int, dict[int, int]] = {}  # attempt → tag → when it was made, in this order
-    name: str = ""  # empty for one that is known by its id alone
-    lease: int = 0  # of one with a name: µs until the second delivery
-    attempts: int = 0  # the same: deliveries in all; 0: no limit
+    starts: tuple[int, ...]  # of each partition: the first offset of this queue
+    cursors: list[int]  # of each partition: the next offset to deliver
+    used: int  # time of the last poll
+    tries: dict[int, dict[int, int]] = {}  # attempt → tag → time of the delivery, in this order
+    name: str = ""  # empty for a queue identified only by its id
+    lease: int = 0  # of a named queue: µs until the second delivery
+    attempts: int = 0  # of a named queue: total deliveries; 0: no limit
 
     def policy(self, default: QueuePolicy) -> QueuePolicy:
-        """The policy of this queue. One with a name keeps all that its topic has, for as long as the topic has it: it
-        is for work that has to be done, and its subscribers come back."""
+        """The policy of this queue. A named queue keeps messages as long as its topic does: it is meant for work that
+        must be done, and its subscribers return.
+        """
         return QueuePolicy(0, 0, self.attempts, self.lease, 0) if self.name else default
 
     def tag(self, partition: int, offset: int) -> int:
-        """1, 2, 3… for a topic with one partition; unique, with gaps, for more."""
+        """The delivery tag: 1, 2, 3… for a topic with one partition; unique, with gaps, for more."""
         return (offset - self.starts[partition]) * len(self.starts) + partition + 1
 
     def locate(self, tag: int) -> tuple[int, int]:
@@ -94,12 +94,14 @@ class Queue(msgspec.Struct, array_like=True):
         return 0
 
     def next_due(self, policy: QueuePolicy) -> int:
-        """The time at which the first delivery in flight falls due; far in the future if there is none."""
+        """The time at which the first delivery in flight is due; FOREVER if there is none."""
         firsts = ((attempt, next(iter(tags.values()))) for attempt, tags in self.tries.items())
         return min((policy.due(attempt, at) for attempt, at in firsts), default=FOREVER)
 
     def due_after(self, policy: QueuePolicy, now: int, attempts: int) -> int:
-        """The time at which the next one falls due that is not due yet, of those delivered `attempts` times or more."""
+        """The time at which the next delivery is due that is not due yet, among those with `attempts` attempts
+        or more.
+        """
         dues = (
             next((due for at in tags.values() if (due := policy.due(attempt, at)) > now), FOREVER)
             for attempt, tags in self.tries.items()
@@ -108,7 +110,7 @@ class Queue(msgspec.Struct, array_like=True):
         return min(dues, default=FOREVER)
 
     def overdue(self, policy: QueuePolicy, now: int) -> Iterator[tuple[int, int]]:
-        """(tag, attempt) of the deliveries that are due, the most tried first."""
+        """(tag, attempt) of the deliveries that are due, those with the most attempts first."""
         for attempt in sorted(self.tries, reverse=True):
             for tag, at in self.tries[attempt].items():
                 if policy.due(attempt, at) > now:
@@ -116,8 +118,9 @@ class Queue(msgspec.Struct, array_like=True):
                 yield tag, attempt
 
     def floor(self, policy: QueuePolicy, partition: int, start: int, end: int, settled: Collection[int] = ()) -> int:
-        """The next offset of a partition that holds `start` to `end`: not before what retention and capacity left.
-        `settled`: tags in flight that are about to be no longer."""
+        """The next offset to deliver from a partition that has `start` to `end`, after applying retention and capacity.
+        `settled`: tags in flight that are about to be settled.
+        """
         cursor = self.cursors[partition]
         floor = max(cursor, start)
         if policy.capacity and floor < end:
@@ -126,7 +129,7 @@ class Queue(msgspec.Struct, array_like=True):
 
 
 def apply_move(queue: Queue, event: QueueMoved) -> None:
-    """Apply what happened to a queue."""
+    """Apply an event to a queue."""
     tries = queue.tries
     queue.cursors[:] = event.cursors
     if event.at > queue.used:

@@ -1,7 +1,7 @@
-"""All queues of a broker: creating one, dequeuing its messages, acknowledging them, and what is done by the clock.
+"""All queues of a broker: creating them, dequeuing and acknowledging messages, and periodic work.
 
-The rules of one queue are in `queue`, those of one read in `dequeue`; this module brings them together with the log.
-Every change is an event.
+The rules of one queue are in `queue`, those of one read in `dequeue`; this module connects them to the log. Every
+change is an event.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from penstock.log.reading import ReadyPlan
 
 logger = logging.getLogger(__name__)
 
-MAX_REDELIVERIES: Final = 256  # messages redelivered by one dequeue: each is a read of its own
-MAX_SKIPPED_PER_STEP: Final = 4096  # expired or removed records passed over in one step
+MAX_REDELIVERIES: Final = 256  # messages redelivered by one dequeue: each is a separate read
+MAX_SKIPPED_PER_STEP: Final = 4096  # expired or removed records skipped in one step
 MAX_EXHAUSTED: Final = 256  # messages routed to dead letters at once
-RECHECK_US: Final = 1_000_000  # after which a queue is checked again whose overdue messages nobody dequeues
+RECHECK_US: Final = 1_000_000  # until a queue with overdue messages that nobody dequeues is checked again
 
 
 _NOTHING: Final = ReadyPlan([])
@@ -75,9 +75,9 @@ class Queues:
         self._metrics = metrics
         self._clock = clock
         self._executor = executor
-        self._dequeues: dict[int, Dequeue] = {}  # under way, by queue
-        self._scheduled: dict[int, int] = {}  # when to check a queue again
-        self._heap: list[tuple[int, int]] = []  # the same, in order; an entry that `_scheduled` does not have is void
+        self._dequeues: dict[int, Dequeue] = {}  # in progress, by queue
+        self._scheduled: dict[int, int] = {}  # queue → time of its next check
+        self._heap: list[tuple[int, int]] = []  # (time, queue) in order; entries that are not in `_scheduled` are stale
         self._stalled: set[int] = set()  # queues whose messages could not be read or committed
         self._watchers: dict[int, Callable[[], None]] = {}
         self._idle_checked = 0
@@ -86,14 +86,15 @@ class Queues:
     # -- for clients
 
     def create(self, identity: Identity, scope: Scope, topic: str, *, at_least_once: bool) -> tuple[Queue, CommitGroup]:
-        """A queue of everything that is stored in the topic from now on. The topic is created if that is allowed."""
+        """A queue of everything stored in the topic from now on. The topic is created if that is allowed."""
         return self._create(self._topic(identity, scope, topic), at_least_once, QueueTerms())
 
     def named(
         self, identity: Identity, scope: Scope, topic: str, terms: QueueTerms
     ) -> tuple[Queue, CommitGroup | None]:
-        """The queue of this name, on the terms on which it was created: by this, if there was none. Its messages are
-        delivered at least once. True once the group is committed (None: it is)."""
+        """The queue with this name, created with `terms` if it does not exist; an existing one keeps its terms. Its
+        messages are delivered at least once. Valid once the group is committed (None: it already is).
+        """
         found = self._topic(identity, scope, topic)
         check_group(terms.name)
         queues = self._state().queues.values()
@@ -104,7 +105,7 @@ class Queues:
 
     def _topic(self, identity: Identity, scope: Scope, topic: str) -> Topic:
         self._access.require(identity, Permission.READ, scope, topic)
-        if is_internal(topic):  # its records are not to be dequeued, nor routed to a topic of dead letters
+        if is_internal(topic):  # its records must not be dequeued, nor become dead letters
             raise InvalidName(f"'{topic}' is the broker's own: it can be read, but there are no queues of it")
         return self._topics.ensure(identity, scope, topic, Permission.READ)
 
@@ -123,7 +124,7 @@ class Queues:
         return id_lookup.queue(self._state(), self._access, identity, id)
 
     def in_scope(self, identity: Identity, scope: Scope) -> Sequence[tuple[Queue, Topic]]:
-        """The queues of topics that this identity may see, by id."""
+        """The queues of topics that this identity may see, ordered by id."""
         self._access.require_any(identity, Permission.DESCRIBE, scope)
         state, access = self._state(), self._access
         found = [(queue, state.topics_by_id[queue.topic]) for _, queue in sorted(state.queues.items())]
@@ -146,15 +147,17 @@ class Queues:
         settle: Sequence[int] = (),
         frame_bytes: int = NO_FRAME,
     ) -> Dequeue | None:
-        """Plan to dequeue up to `count` messages; None if another read of this queue is under way. `skip_expired` after
-        a `Dequeue` that `skipped` some: look at many records at once to get past the expired ones.
+        """Plan to dequeue at most `count` messages; None if another read of this queue is in progress. Use
+        `skip_expired` after a `Dequeue` that `skipped` some: it reads many records at once to get past the expired
+        ones.
 
-        A message that has more than `frame_bytes`, together with its topic's name, is passed over when its turn comes:
-        it is `Dequeue.unsendable` then, and there is no other message.
+        A message that has more than `frame_bytes`, together with its topic's name, is skipped when its turn comes: it
+        is reported as `Dequeue.unsendable`, without other messages.
 
-        The tags in `settle` are acknowledged first, as `acknowledge` does, but by the event of `finish`: one instead of
-        two for a client that acknowledges a message and asks for the next. A caller that cannot finish at once clears
-        `Dequeue.settle`."""
+        The tags in `settle` are acknowledged first, as by `acknowledge`, but in the event of `finish`: one event
+        instead of two for a client that acknowledges a message and polls for the next. A caller that cannot finish
+        immediately clears `Dequeue.settle`.
+        """
         queue, topic = self.find(identity, id)
         now = self._clock()
         queue.used = max(queue.used, now)
@@ -179,13 +182,13 @@ class Queues:
         return dequeue
 
     def _plan_redeliveries(self, dequeue: Dequeue, now: int) -> int:
-        """Plan to redeliver what is due; returns how many messages that is."""
+        """Plan redelivery of messages that are due; returns their number."""
         queue, settled, count = dequeue.queue, set(dequeue.settle), 0
         policy = queue.policy(self.policy)
         for tag, attempt in queue.overdue(policy, now):
             if count == min(dequeue.limit, MAX_REDELIVERIES):
                 break
-            if not policy.exhausted(attempt) and tag not in settled:  # the exhausted are for `sweep`
+            if not policy.exhausted(attempt) and tag not in settled:  # `sweep` handles exhausted ones
                 dequeue.plan_redelivery(tag, self._read(queue, *queue.locate(tag), 1))
                 count += 1
         return count
@@ -194,15 +197,15 @@ class Queues:
         try:
             return self._engine.read(partition_id(queue.topic, partition), offset, READ_BYTES, limit)
         except OffsetOutOfRange:
-            return _NOTHING  # retention was quicker
+            return _NOTHING  # removed by retention meanwhile
 
     def finish(self, dequeue: Dequeue) -> tuple[list[Message], CommitGroup | None]:
-        """For `Dequeue.finish`."""
+        """Implements `Dequeue.finish`."""
         queue, now = dequeue.queue, self._clock()
         state = self._state()
         if not self.end_dequeue(dequeue) or state.queues.get(queue.id) is not queue:
             dequeue.acknowledged = [False] * len(dequeue.acknowledged)
-            return [], None  # the queue ended meanwhile, or was read from the log again
+            return [], None  # the queue was deleted meanwhile, or reloaded from the log
         if dequeue.error is not None:
             self._stall(queue, now)
             raise dequeue.error
@@ -237,14 +240,14 @@ class Queues:
         return any(not policy.exhausted(attempt) for _, attempt in queue.overdue(policy, now))
 
     def end_dequeue(self, dequeue: Dequeue) -> bool:
-        """For `Dequeue.cancel`: let others dequeue. False if they could already."""
+        """Implements `Dequeue.cancel`: allow other dequeues. False if it had ended already."""
         if self._dequeues.get(dequeue.queue.id) is not dequeue:
             return False
         del self._dequeues[dequeue.queue.id]
         return True
 
     def _stall(self, queue: Queue, now: int) -> None:
-        """A watcher is not called for messages that were there before: wake it for another try."""
+        """Schedule a retry: watchers are not called for messages that were there before."""
         self._stalled.add(queue.id)
         self._check_at(queue.id, now + RECHECK_US)
 
@@ -268,8 +271,9 @@ class Queues:
         id: int,  # noqa: A002 - it is the queue's id
         tags: Sequence[int],
     ) -> CommitGroup | None:
-        """Make deliveries in flight due at once, for another attempt, or for the dead letters if that was the last.
-        None if none was in flight."""
+        """Make deliveries in flight due immediately, for another attempt, or as dead letters if that was the last. None
+        if none was in flight.
+        """
         queue = self.find(identity, id)[0]
         _, known = _in_flight(queue, tags)
         if not known:
@@ -280,8 +284,9 @@ class Queues:
         return group
 
     def watch(self, identity: Identity, id: int, callback: Callable[[], None]) -> Callable[[], None]:  # noqa: A002
-        """Call back when the queue may have messages: the topic grew, or some fall due again. Ends when the function
-        that is returned is called. Of several watchers of a queue, the last one is called back; see `is_watching`."""
+        """Call back when the queue may have messages: the topic grew, or deliveries are due again. The returned
+        function ends it. A queue has one watcher, the last one registered; see `is_watching`.
+        """
         queue, topic = self.find(identity, id)
         partitions = [partition_id(topic.id, number) for number in range(topic.partitions)]
         unwatch = watch_all(self._engine, partitions, callback)
@@ -295,7 +300,7 @@ class Queues:
         return stop
 
     def is_watching(self, id: int, callback: Callable[[], None]) -> bool:  # noqa: A002 - it is the queue's id
-        """True if nobody else has begun to watch the queue since this one did."""
+        """Whether no other watcher has been registered for the queue since."""
         return self._watchers.get(id) == callback
 
     def _unwatch(self, id: int, callback: Callable[[], None]) -> None:  # noqa: A002 - it is the queue's id
@@ -303,19 +308,19 @@ class Queues:
             del self._watchers[id]
             with contextlib.suppress(ShuttingDown):
                 if (queue := self._state().queues.get(id)) is not None:
-                    queue.used = max(queue.used, self._clock())  # in use until now
+                    queue.used = max(queue.used, self._clock())  # it was in use until now
 
-    # -- by the clock
+    # -- periodic work
 
     def rebuilt(self) -> None:
-        """The state was read from the log: schedule the checks of all queues anew."""
+        """The state was reloaded from the log: schedule the checks of all queues again."""
         self._heap.clear()
         self._scheduled.clear()
         self._dequeues.clear()
         self._stalled.clear()
         now = self._clock()
         for queue in self._state().queues.values():
-            queue.used = max(queue.used, now)  # polls that found nothing left no trace: count from here
+            queue.used = max(queue.used, now)  # empty polls are not logged: count from now
             self._schedule(queue)
 
     def _schedule(self, queue: Queue) -> None:
@@ -329,7 +334,7 @@ class Queues:
             heapq.heappush(self._heap, (at, id))
 
     def sweep(self, now: int) -> None:
-        """Route exhausted messages to dead letters, wake watchers, end idle queues. A few times a second."""
+        """Route exhausted messages to dead letters, wake watchers, delete idle queues. Called a few times a second."""
         while self._heap and self._heap[0][0] <= now:
             at, id = heapq.heappop(self._heap)  # noqa: A001 - it is the queue's id
             if self._scheduled.get(id) == at:
@@ -353,7 +358,7 @@ class Queues:
                 watcher()
             except Exception:
                 logger.exception("whoever pushes queue %d failed", queue.id, extra={"queue": queue.id})
-        # A client that polls finds what is due: then only what will be exhausted needs another check.
+        # Polling clients find due messages themselves: only messages to be exhausted need another check.
         attempts = policy.attempts if watcher is None else 1
         if attempts and (due := queue.due_after(policy, now, attempts)) < FOREVER:
             self._check_at(queue.id, due)
@@ -382,7 +387,7 @@ class Queues:
 
 
 def _in_flight(queue: Queue, tags: Sequence[int]) -> tuple[list[bool], list[int]]:
-    """The tags in flight, as flags and as tags; one that is named twice counts the first time only."""
+    """The tags in flight, as flags and as tags; a repeated tag counts only the first time."""
     tries = queue.tries.values()
     if len(tries) == 1:  # almost always
         (attempted,) = tries

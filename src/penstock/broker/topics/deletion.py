@@ -1,7 +1,7 @@
-"""The end of topics, one or all of a tenant: records, groups' offsets, queues and what waits go in one commit group,
-and the caches of a tenant with them.
+"""Deletion of topics, one or all of a tenant: records, group offsets, queues and delayed records are removed in one
+commit group, together with the caches of a deleted tenant.
 
-Whether it may happen is decided elsewhere; here it does.
+Permissions are checked by the callers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Deletion:
         self._metrics = metrics
 
     def delete(self, event: TopicDeleted | TenantRemoved, topics: Sequence[Topic]) -> CommitGroup:
-        """`topics` are those that go with the event."""
+        """Delete `topics`, which must be those that the event removes."""
         state, engine = self._state_log.current(), self._state_log.engine
         waiting = len(state.delayed)
         left = [left for topic in topics for left in self._tables.left_by(topic)]

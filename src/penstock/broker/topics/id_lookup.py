@@ -1,5 +1,5 @@
-"""Lookup by id: streams and queues, which clients name by a number and not by a tenant and a name. A number can be
-guessed, so one who may not use a thing is not told whether it is there.
+"""Lookup by id: streams and queues, which clients identify by a number instead of a tenant and a name. Numbers can be
+guessed, so an identity that may not use an object does not learn whether it exists.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _USES: Final = (Permission.DESCRIBE, Permission.READ, Permission.WRITE)
 
 
 def stream_id(topic: int, partition: int = 0) -> int:
-    """A stream is one partition of a topic: the topic's id, with the partition's number above its 32 bits."""
+    """The id of a stream, which is one partition of a topic: the topic's id in the low 32 bits, the partition above."""
     return topic + (partition << 32)
 
 
@@ -27,10 +27,11 @@ def stream(
     scope: Scope,
     id: int,  # noqa: A002 - it is the stream's id
 ) -> tuple[Topic, int]:
-    """The topic and the partition's number. Raises StreamNotFound also for a stream of another tenant, or one that this
-    identity may not use; AccessDenied for one who may do nothing in the scope.
+    """The topic and the partition's number. Raises StreamNotFound, also for a stream of another tenant or one that this
+    identity may not use; AccessDenied for an identity without any permission in the scope.
 
-    To find it is not to use it: whoever goes on to read or write is checked for that."""
+    This does not authorize reads or writes: callers check those permissions.
+    """
     topic, partition = state.topics_by_id.get(id & 0xFFFFFFFF), id >> 32
     there = topic is not None and topic.scope == scope and 0 <= partition < topic.partitions
     if topic is not None and there:
@@ -42,7 +43,9 @@ def stream(
 
 
 def queue(state: State, access: Access, identity: Identity, id: int) -> tuple[Queue, Topic]:  # noqa: A002
-    """A queue that this identity may take from. One that it may not is told from none only with security off."""
+    """A queue that this identity may read. With access control, a missing queue and a forbidden one raise the same
+    error.
+    """
     found = state.queues.get(id)
     if found is not None:
         topic = state.topics_by_id[found.topic]

@@ -1,4 +1,4 @@
-"""Retention: how long, and how much of, each partition's records are kept."""
+"""Retention: for how long, and how many bytes of, each partition's records are kept."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _KEEP_ALL: Final = Retention()
 class RetentionRules:
     def __init__(self, state_log: StateLog, default: Retention) -> None:
         self._state_log = state_log
-        self._default = default  # of topics that have no rule of their own
+        self._default = default  # for topics without their own
 
     def of(self, partition: PartitionId) -> Retention:
         if partition == WAITING:
             return _KEEP_ALL  # `Delays` trims it
         topic = self._state_log.state.topics_by_id.get(topic_of(partition))
-        # None: the topic is deleted, and its records with it.
+        # None: the topic was deleted, together with its records.
         return self._default if topic is None else topic_rules.retention(topic, self._default)

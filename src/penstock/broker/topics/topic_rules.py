@@ -1,6 +1,7 @@
-"""Decisions about topics: given a state, what may happen, as an event or as one of the errors of the broker.
+"""Decisions about topics: pure functions that map the state and a request to an event, or raise one of the broker's
+errors.
 
-Nothing here changes anything; `Topics` commits the event.
+Nothing is changed here; `Topics` commits the event.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from penstock.log.engine import Retention
 
 class PartitionDescription(NamedTuple):
     partition: int
-    high_watermark: int  # the offset that the next committed record gets
-    log_start: int  # the first offset still there
-    segment_count: int  # files that hold its records
+    high_watermark: int  # the offset of the next committed record
+    log_start: int  # the first offset that still exists
+    segment_count: int  # segments that hold its records
 
 
 class TopicDescription(NamedTuple):
@@ -45,7 +46,7 @@ def find(state: State, scope: Scope, name: str) -> Topic:
 
 
 def find_partition(state: State, scope: Scope, name: str, partition: int) -> Topic:
-    """The topic, if it has this partition."""
+    """The topic, if it has this partition. Raises TopicNotFound or PartitionNotFound."""
     try:
         topic = state.topics[scope][name]
     except KeyError:
@@ -56,13 +57,13 @@ def find_partition(state: State, scope: Scope, name: str, partition: int) -> Top
 
 
 def in_scope(state: State, scope: Scope, *, internal: bool = False) -> list[Topic]:
-    """The topics of the scope, by name; with `internal` also the broker's own."""
+    """The topics of the scope, ordered by name; with `internal`, including internal ones."""
     topics = state.topics.get(scope, {})
     return [topics[name] for name in sorted(topics) if internal or not is_internal(name)]
 
 
 def count(state: State, tenant: str) -> int:
-    """The number of the tenant's topics, in all namespaces; without the broker's own."""
+    """The number of the tenant's topics in all namespaces, without internal ones."""
     return state.usage_of(tenant).topics
 
 
@@ -76,7 +77,7 @@ def create(
     now: int,
     coming: Sequence[TopicCreated] = (),
 ) -> TopicCreated:
-    """`coming` are other topics that come into being in the same entry of the log."""
+    """The event that creates a topic. `coming` are other topics created in the same entry of the log."""
     check_scope(scope)
     check_topic(name)
     _check_schema(name, settings)

@@ -1,4 +1,4 @@
-"""The settings of a topic. They are kept and reported as given; who acts on one is said beside it."""
+"""The settings of a topic. They are stored and reported as given; the comments name the code that applies each."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class TopicSettings(msgspec.Struct, frozen=True, omit_defaults=True):
 
     retention_seconds: float | None = None  # `Broker.maintain`
     retention_bytes: int | None = None  # of each partition; `Broker.maintain`
-    expiry_seconds: float | None = None  # how long a record is delivered after it was appended
+    expiry_seconds: float | None = None  # how long after the append a record is delivered
     data_class: str | None = None
     placement: str | None = None
-    table: bool | None = None  # keep the past as a table; `Tables`
-    schema: str | None = None  # the subject whose latest version every record must fit; `Schemas`
+    table: bool | None = None  # move closed segments to a table; `Tables`
+    schema: str | None = None  # the subject whose latest version every record must match; `Schemas`
     rejected: Literal["error", "dead-letter"] | None = None  # what becomes of a record that does not; "error"
-    fetch_wait_seconds: float | None = None  # how long a fetch that finds nothing waits
-    declared: Declared | None = None  # as a table of SQL; `Queries`
-    dropped: tuple[Dropped, ...] = ()  # declarations that ended, for queries of the past; `Queries`
+    fetch_wait_seconds: float | None = None  # how long an empty fetch waits
+    declared: Declared | None = None  # as an SQL table; `Queries`
+    dropped: tuple[Dropped, ...] = ()  # dropped declarations, for queries of the past; `Queries`
 
     @property
     def declarations(self) -> Declarations:

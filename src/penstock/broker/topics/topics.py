@@ -86,8 +86,9 @@ class Topics:
         use: Permission = Permission.WRITE,
         prepare: Callable[[], None] | None = None,
     ) -> Topic:
-        """The topic, for one who may use it like this; created with one partition if it is missing, topics are created
-        on first use, and this identity may create it. `prepare` is called before it is created, and may raise."""
+        """The topic, for an identity with permission `use`. A missing topic is created with one partition if
+        `auto_create` is on and the identity may create it. `prepare` is called before that, and may raise.
+        """
         self._access.require(identity, use, scope, name)
         existing = self._current().topics.get(scope, {}).get(name)
         if existing is not None:
@@ -99,7 +100,7 @@ class Topics:
         return self.create(identity, scope, name, 1)[0]
 
     def delete(self, identity: Identity, scope: Scope, name: str) -> CommitGroup:
-        """The topic, its records and its groups' offsets are deleted together, when the group is committed."""
+        """Delete the topic, its records and its groups' offsets, all together when the group is committed."""
         with self._audit.attempt(identity, "topic.delete", scope=scope, resource=name):
             self._access.require(identity, Permission.DELETE, scope, name)
             state = self._current()
@@ -121,7 +122,7 @@ class Topics:
     # -- finding and describing
 
     def list(self, identity: Identity, scope: Scope, *, internal: bool = False) -> Sequence[Topic]:
-        """The topics that this identity may see, by name; internal ones only on request."""
+        """The topics that this identity may see, ordered by name; internal ones only on request."""
         self._access.require_any(identity, Permission.DESCRIBE, scope)
         found = topic_rules.in_scope(self._current(), scope, internal=internal)
         if not self._access.enforced:
@@ -129,17 +130,17 @@ class Topics:
         return [topic for topic in found if self._access.allows(identity, Permission.DESCRIBE, scope, topic.name)]
 
     def sizes(self, identity: Identity, scope: Scope) -> dict[str, int]:
-        """Bytes that topics take in segments, by name, of those that this identity may see."""
+        """The bytes of topics in segments, by name, for topics that this identity may see."""
         self._access.require_any(identity, Permission.DESCRIBE, scope)
         usage = self._engine.usage()
         return {topic.name: usage.get(topic.id, 0) for topic in self.list(identity, scope, internal=True)}
 
     def exists(self, scope: Scope, name: str) -> bool:
-        """For a door that finds out what a name means. No reply to a client may depend on this alone."""
+        """For a door that resolves a name. No reply to a client may depend on this alone."""
         return name in self._current().topics.get(scope, {})
 
     def partition_count(self, scope: Scope, name: str) -> int:
-        """For a door that chooses the partition, after access was checked. Raises TopicNotFound."""
+        """For a door that chooses the partition, after checking access. Raises TopicNotFound."""
         return topic_rules.find(self._current(), scope, name).partitions
 
     def describe(self, identity: Identity, scope: Scope, name: str) -> TopicDescription:
@@ -163,8 +164,9 @@ class Topics:
     # -- offsets
 
     def bounds(self, identity: Identity, scope: Scope, names: Sequence[str]) -> dict[str, Sequence[Bounds]]:
-        """The bounds of the partitions of these topics, for one who may read or describe them. Topics that do not
-        exist are left out."""
+        """The bounds of the partitions of these topics, for an identity that may read or describe them. Topics that do
+        not exist are left out.
+        """
         for name in names:
             self._require_read_or_describe(identity, scope, name)
         known = self._current().topics.get(scope, {})
@@ -176,7 +178,7 @@ class Topics:
         }
 
     def partition_bounds(self, identity: Identity, scope: Scope, topic: str, partition: int) -> Bounds:
-        """The bounds of one partition, for one who may read or describe the topic."""
+        """The bounds of one partition, for an identity that may read or describe the topic."""
         self._require_read_or_describe(identity, scope, topic)
         found = topic_rules.find_partition(self._current(), scope, topic, partition)
         return self._engine.bounds(partition_id(found.id, partition))
@@ -186,7 +188,7 @@ class Topics:
             self._access.require(identity, Permission.DESCRIBE, scope, name)
 
     def end_offset(self, identity: Identity, scope: Scope, topic: str, partition: int) -> int:
-        """The offset after the last committed record, for one who may append."""
+        """The offset after the last committed record, for an identity that may append."""
         self._access.require(identity, Permission.WRITE, scope, topic)
         found = topic_rules.find_partition(self._current(), scope, topic, partition)
         return self._engine.bounds(partition_id(found.id, partition)).high_watermark

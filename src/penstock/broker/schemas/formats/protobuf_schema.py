@@ -198,7 +198,7 @@ def _protoc(definition: bytes) -> bytes:
             raise SchemaInvalid(f"protoc took longer than {PROTOC_SECONDS} seconds") from None
         if done.returncode != 0:
             lines = done.stderr[-2000:].decode(errors="replace").splitlines()
-            said = [line for line in lines if not line.startswith(("WARNING:", "W0000"))]  # of the library itself
+            said = [line for line in lines if not line.startswith(("WARNING:", "W0000"))]  # logged by the library
             raise SchemaInvalid("; ".join(said) or f"protoc ended with {done.returncode}")
         with open(os.path.join(directory, "out"), "rb") as file:
             return file.read()
