@@ -15,7 +15,7 @@ With a broker on this machine (`penstock serve`; it prints the fingerprint of it
         client.cache_put("greeting", b"hello", ttl_ms=60_000)
         print(client.cache_get("greeting"), client.cache_increment("visitors"))
 
-The same on asyncio, where any number of tasks share a few connections, and with events many at a time:
+The same on asyncio, where any number of tasks share a few connections, and with events in batches:
 
     async with AsyncFelixClient("127.0.0.1:5000", insecure=True) as client:
         await asyncio.gather(*[client.publish("visits", b"%d" % number) for number in range(1000)])
@@ -23,10 +23,10 @@ The same on asyncio, where any number of tasks share a few connections, and with
             batch = await events.next_batch()
             print(batch.offset, len(batch.payloads))
 
-Start with `client` (the public classes). `requests` has the spec of each request, `publisher`, `cache` and
-`subscription` what is done with them. A `connection` is QUIC with many streams, so instead of the drivers of the core,
-which are for one socket, `pool` keeps connections and `request_stream`s; errors, specs, retries and the thread under
-the blocking client are those of the core.
+Start with `client` (the public classes). `requests` has the spec of each request; `publisher`, `cache` and
+`subscription` use them. A `connection` is QUIC with many streams, so instead of the core's drivers, which are for one
+socket, `pool` manages connections and `request_stream`s; errors, specs, retries and the thread of the blocking client
+are those of the core.
 """
 
 from penstock.clients.felix.cache import Cache

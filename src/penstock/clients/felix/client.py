@@ -1,6 +1,6 @@
-"""The Felix clients: `AsyncFelixClient`, and `FelixClient`, which runs it on an event loop in a thread of its own.
+"""The Felix clients: `AsyncFelixClient`, and `FelixClient`, which runs it on an event loop in its own thread.
 
-They connect when they first have something to do, and again when a connection is lost.
+They connect when first used, and reconnect when a connection is lost.
 """
 
 from __future__ import annotations
@@ -63,19 +63,19 @@ class ClientOptions(TypedDict, total=False):
 class AsyncFelixClient(AsyncClosing):
     """A Felix client for the tasks of one event loop, which share a few connections.
 
-    The server is known by its certificate: `fingerprint` is its SHA-256, which the broker prints, `ca` a file with the
-    certificates of those who may have signed it (or with its own), `insecure` believes anyone. `tenant` and `namespace`
-    are where streams and caches are; methods take another namespace. It sends the token, or the result of a function
-    given as one, whenever it opens a stream.
+    The server's certificate is verified: `fingerprint` is its SHA-256, which the broker prints; `ca` is a file with
+    trusted authorities (or with the server's certificate); `insecure` accepts any. `tenant` and `namespace` contain the
+    streams and caches; methods accept another namespace. The token, or the result of a function given as token, is sent
+    whenever a stream is opened.
 
-    `dialect` is how to speak: `original` as the clients of the original do, with binary batches and offsets;
-    `document` as the specification says. `encoding` is how acknowledged publishes are written, if the server reads
-    both. `timeout` is for how many seconds to wait for a connection and for a reply; a connection on which the server
-    was silent for `idle` seconds, though probed, is lost. `pools` and `limits` say how many connections and how many
+    `dialect` is the variant of the protocol: `original` as spoken by the original's clients, with binary batches and
+    offsets; `document` as in the specification. `encoding` is the format of acknowledged publishes, if the server reads
+    both. `timeout` is how many seconds to wait for a connection and for a reply; a connection counts as lost if the
+    server was silent for `idle` seconds, although probed. `pools` and `limits` set the numbers of connections and
     bytes. `connector` and `sleep` are for tests.
 
-    A publish or a change of a cache whose reply did not come is never sent again by itself: it raises OutcomeUnknown.
-    All else is sent again, up to `retry.attempts` times.
+    A publish or a change of a cache whose reply is lost is never retried automatically: it raises OutcomeUnknown. All
+    other requests are retried, up to `retry.attempts` times.
     """
 
     def __init__(
@@ -122,12 +122,13 @@ class AsyncFelixClient(AsyncClosing):
         return sum(pool.opened for pool in self._connection_pools)
 
     async def connect(self) -> None:
-        """Connect now, and not with the first request: shows at once whether the token is accepted."""
+        """Connect now instead of with the first request, to find out at once whether the token is accepted."""
         self._check_open()
         await self._publish_streams.get(0)
 
     async def close(self) -> None:
-        """End the subscriptions, and close the connections when all requests in flight are answered. For good."""
+        """End the subscriptions, and close the connections after all requests in flight are answered. The client cannot
+        be used again."""
         if self._closed:
             return
         self._closed = True
@@ -144,34 +145,34 @@ class AsyncFelixClient(AsyncClosing):
     async def publish(
         self, stream: str, payload: bytes, *, key: bytes | None = None, namespace: str | None = None
     ) -> int | None:
-        """Publish an event. Returns when it is stored: its offset, where the server tells it."""
+        """Publish an event, and wait until it is stored. Returns its offset, if the server reports it."""
         return await self.publish_many(stream, (payload,), key=key, namespace=namespace)
 
     async def publish_many(
         self, stream: str, payloads: Sequence[bytes], *, key: bytes | None = None, namespace: str | None = None
     ) -> int | None:
-        """Publish events in one batch. Returns when they are stored, all or none: the offset of the first, where the
-        server tells it. The key is that of all of them, and chooses their partition.
+        """Publish events in one batch, and wait until they are stored, all or none. Returns the offset of the first, if
+        the server reports it. The key applies to all of them, and selects their partition.
 
-        Concurrent calls do not wait for each other's replies, up to the window of `limits`."""
+        Concurrent calls do not wait for each other's replies, up to the window in `limits`."""
         self._check_open()
         return await self._publisher.publish(stream, payloads, namespace, key)
 
     async def publish_batches(
         self, stream: str, batches: Iterable[Sequence[bytes]], *, namespace: str | None = None, window: int = 64
     ) -> int:
-        """Publish batches, each for itself, without waiting for each reply; `window` of them, or that of `limits` in
-        bytes, are in flight at most. Returns how many there were. The first failure stops the sending; PipelineError
-        then says what became of each batch that was sent. The blocking client iterates over `batches` in its own
-        thread."""
+        """Publish batches independently, without waiting for each reply; at most `window` of them, or the window in
+        `limits` in bytes, are in flight. Returns their number. Stops at the first failure; PipelineError then has the
+        outcome of each batch that was sent. The blocking client iterates over `batches` in the thread of its event
+        loop."""
         self._check_open()
         if window < 1:
             raise ValueError("window must be at least 1")
         return await self._publisher.publish_batches(stream, batches, namespace, window)
 
     async def publish_nowait(self, stream: str, *payloads: bytes, namespace: str | None = None) -> None:
-        """Publish events in one batch that nobody acknowledges: quick, and lost without a word if the server refuses
-        them or the connection breaks. Waits only if the server does not keep up."""
+        """Publish events in one unacknowledged batch: fast, but silently lost if the server rejects them or the
+        connection breaks. Waits only if the server does not keep up."""
         self._check_open()
         await self._publisher.publish_unacknowledged(stream, payloads, namespace)
 
@@ -180,8 +181,8 @@ class AsyncFelixClient(AsyncClosing):
     def subscribe(
         self, stream: str, start: Start = "latest", *, namespace: str | None = None, allow_gaps: bool = False
     ) -> AsyncSubscription:
-        """Events to come, and those from an offset on, or from the earliest: see `AsyncSubscription`. Entering it, as a
-        context manager, returns when the server has noted it."""
+        """New events, or all from an offset or the earliest one on: see `AsyncSubscription`. Entering it as a context
+        manager returns once the server has confirmed the subscription."""
         self._check_open()
         subscription = AsyncSubscription(
             self._options, self._event_connections, self._sleep, self._options.scope(namespace, "stream", stream),
@@ -190,39 +191,38 @@ class AsyncFelixClient(AsyncClosing):
         self._subscriptions.add(subscription)
         return subscription
 
-    # -- the cache
+    # -- caches
 
     def cache(self, cache: str = "default", *, namespace: str | None = None) -> Cache:
-        """A cache, for those who use it often. The methods below are shorthands."""
+        """A cache, for frequent use. The methods below are shorthands."""
         self._check_open()
         return Cache(self._options, self._cache_streams, namespace, cache)
 
     async def cache_put(
         self, key: str, value: bytes, ttl_ms: int | None = None, *, cache: str = "default", namespace: str | None = None
     ) -> None:
-        """Store a value, for so many milliseconds, or for as long as there is room."""
+        """Store a value, for `ttl_ms` milliseconds, or as long as there is room."""
         await self.cache(cache, namespace=namespace).put(key, value, ttl_ms)
 
     async def cache_get(self, key: str, *, cache: str = "default", namespace: str | None = None) -> bytes | None:
-        """The value, or None if there is none any more."""
+        """The value, or None if it does not exist or has expired."""
         return await self.cache(cache, namespace=namespace).get(key)
 
     async def cache_delete(self, key: str, *, cache: str = "default", namespace: str | None = None) -> bool:
-        """Whether there was a value to remove. Beyond the specification."""
+        """Remove a value. Returns whether there was one. Not in the specification."""
         return await self.cache(cache, namespace=namespace).delete(key)
 
     async def cache_compare_and_set(
         self, key: str, expected: bytes | None, value: bytes, ttl_ms: int | None = None, *, cache: str = "default",
         namespace: str | None = None,
     ) -> Swapped:  # fmt: skip
-        """Store a value if the present one is as expected; None expects that there is none. Beyond the
-        specification."""
+        """Store a value if the current one equals `expected`; None expects no value. Not in the specification."""
         return await self.cache(cache, namespace=namespace).compare_and_set(key, expected, value, ttl_ms)
 
     async def cache_increment(
         self, key: str, by: int = 1, ttl_ms: int | None = None, *, cache: str = "default", namespace: str | None = None
     ) -> int:
-        """Add to the number under a key, and return the sum. Beyond the specification."""
+        """Add to the number under a key, and return the sum. Not in the specification."""
         return await self.cache(cache, namespace=namespace).increment(key, by, ttl_ms)
 
     def _check_open(self) -> None:
@@ -237,7 +237,7 @@ def _closed_error() -> ClientClosed:
 def _blocking(
     method: Callable[Concatenate[AsyncFelixClient, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[FelixClient, P], R]:
-    """The method of the blocking client that runs this one on its event loop."""
+    """The blocking client's method that runs this one on its event loop."""
 
     @functools.wraps(method)
     def call(self: FelixClient, /, *args: P.args, **options: P.kwargs) -> R:
@@ -247,7 +247,7 @@ def _blocking(
 
 
 class FelixClient(Closing):
-    """A Felix client for any number of threads. Options and guarantees are those of `AsyncFelixClient`."""
+    """A Felix client for any number of threads, with the options and guarantees of `AsyncFelixClient`."""
 
     def __init__(self, server: str = "127.0.0.1", **options: Unpack[ClientOptions]) -> None:
         self._client = AsyncFelixClient(server, **options)
@@ -259,13 +259,14 @@ class FelixClient(Closing):
         return self._client.connections
 
     def close(self) -> None:
-        """End the subscriptions, and close the connections when all requests in flight are answered. For good."""
+        """End the subscriptions, and close the connections after all requests in flight are answered. The client cannot
+        be used again."""
         self._loop_thread.stop(self._client.close)
 
     def subscribe(
         self, stream: str, start: Start = "latest", *, namespace: str | None = None, allow_gaps: bool = False
     ) -> Subscription:
-        """Events to come, and those from an offset on, or from the earliest: see `Subscription`."""
+        """New events, or all from an offset or the earliest one on: see `Subscription`."""
         inner = self._client.subscribe(stream, start, namespace=namespace, allow_gaps=allow_gaps)
         return Subscription(self._loop_thread, inner)
 

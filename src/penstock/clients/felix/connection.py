@@ -19,14 +19,14 @@ from penstock.transport.quic.settings import QuicSettings
 if TYPE_CHECKING:
     from penstock.transport.quic.connection import QuicConnection, Stream, StreamReceiver
 
-MAX_UNCLAIMED: Final = 1024  # event streams that arrived before their subscription asks for them
+MAX_UNCLAIMED: Final = 1024  # event streams that arrive before their subscription claims them
 
 Connector: TypeAlias = "Callable[[Options, Connection], Awaitable[QuicConnection]]"
 """Connects, with the `Connection` as the owner of the QUIC connection. Raises ConnectFailed."""
 
 
 class Connection:
-    """The owner of a QUIC connection, and of all streams on it."""
+    """The owner of a QUIC connection and all its streams."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -34,13 +34,13 @@ class Connection:
         self._quic: QuicConnection | None = None
         self._streams: set[RequestStream] = set()
         self._buffers: set[EventBuffer] = set()
-        self._full: set[EventBuffer] = set()  # those whose reader does not keep up
+        self._full: set[EventBuffer] = set()  # their readers do not keep up
         self._unclaimed: dict[int | str, EventBuffer] = {}
-        self._expected: set[int | str | None] = set()  # requested subscriptions; None is any
+        self._expected: set[int | str | None] = set()  # requested subscriptions; None matches any
         self._waiters: dict[int | str | None, asyncio.Future[EventBuffer]] = {}
         self._last_id = 0
-        self.subscribing = asyncio.Lock()  # one at a time, where the server does not say whose an event stream is
-        self.crowded = False  # the server allows no more subscriptions here
+        self.subscribing = asyncio.Lock()  # one at a time, if the server does not identify event streams
+        self.crowded = False  # the server allows no more subscriptions on this connection
         self.lost: FelixError | None = None
         self.over: asyncio.Future[None] = self._loop.create_future()
         self._closed = asyncio.Event()
@@ -86,7 +86,8 @@ class Connection:
 
     @property
     def subscribable(self) -> bool:
-        """False if the server allows no more subscriptions, or nothing is read because a reader does not keep up."""
+        """False if the server allows no more subscriptions, or if reading is paused because a reader does not keep
+        up."""
         return not self._full and not self.crowded
 
     @property
@@ -99,7 +100,8 @@ class Connection:
 
     @contextlib.contextmanager
     def expecting(self, subscription_id: int | None) -> Iterator[None]:
-        """The event stream of this subscription will be claimed within; None if the server chooses the id."""
+        """Within this context the event stream of this subscription will be claimed; None if the server chooses the
+        id."""
         self._expected.add(subscription_id)
         try:
             yield
@@ -110,7 +112,7 @@ class Connection:
                 unclaimed.cancel(StreamLost("the subscription was given up"))
 
     async def claim(self, subscription_id: int | str | None) -> EventBuffer:
-        """The event stream of this subscription; any, if the server does not tell them apart. Raises TimedOut or
+        """The event stream of this subscription; any one, if the server does not identify them. Raises TimedOut or
         StreamLost."""
         if subscription_id is None:
             subscription_id = next(iter(self._unclaimed), None)
@@ -145,9 +147,9 @@ class Connection:
             buffer.cancel(StreamLost("no subscription has this event stream"))
 
     def on_full(self, buffer: EventBuffer) -> None:
-        """Back-pressure: pausing the whole connection holds back the sender, and everybody else on it. If there are
-        others, the event stream is cancelled instead; its subscription resumes where it was when its reader has caught
-        up. The reply to a subscriber that has just subscribed is among the others."""
+        """Apply back-pressure. Pausing the whole connection stops the sender, but also everyone else on it. So if there
+        are others, the event stream is cancelled instead, and its subscription resumes at its position once the reader
+        has caught up. A Subscribe whose reply is still due counts as one of the others."""
         if buffer.id is not None and self._unclaimed.get(buffer.id) is buffer:
             if buffer.resumable or not self._is_expected(buffer):
                 buffer.cancel(StreamLost("there was no reader yet"))
@@ -173,10 +175,10 @@ class Connection:
     def _is_expected(self, buffer: EventBuffer) -> bool:
         return buffer.id in self._expected or None in self._expected
 
-    # -- the end
+    # -- end of the connection
 
     async def close(self, seconds: float) -> None:
-        """Close in an orderly way: requests in flight are answered before."""
+        """Close gracefully: requests in flight are answered first."""
         if self._quic is not None and self.lost is None:
             for buffer in list(self._buffers):
                 buffer.cancel(ClientClosed("the client was closed"))
@@ -202,7 +204,8 @@ class Connection:
 
 
 def quic_settings(options: Options) -> QuicSettings:
-    """Settings of the transport. A lost server is noticed by its silence, so it is probed three times before that."""
+    """Settings of the transport. A lost server is detected by its silence, so it is probed three times before the
+    timeout."""
     trust = options.trust
     return QuicSettings(
         connection_window=max(16 * MIB, options.limits.frame),
@@ -218,7 +221,7 @@ def quic_settings(options: Options) -> QuicSettings:
 
 
 async def quic_connect(options: Options, connection: Connection) -> QuicConnection:
-    """The connector of real clients. Raises ConnectFailed, or CertificateRefused of `errors`."""
+    """The connector of real clients. Raises ConnectFailed, or `errors.CertificateRefused`."""
     try:
         return await connect(options.server.host, options.server.port, quic_settings(options), connection)
     except CertificateRefused as error:

@@ -1,4 +1,5 @@
-"""Exceptions of both clients. `error_from_text` maps an error by how its text begins: not every server has codes."""
+"""Exceptions of both clients. `error_from_text` maps error replies by the beginning of their text, as not every server
+sends codes."""
 
 from __future__ import annotations
 
@@ -14,12 +15,12 @@ class FelixError(core.PenstockError):
 
 
 class Unsendable(FelixError, core.Unsendable):
-    """The request cannot be written in this dialect, or does not fit a frame. Nothing was sent."""
+    """This dialect cannot express the request, or it does not fit into a frame. Nothing was sent."""
 
 
 class BadReply(FelixError, core.BadReply):
-    """The server sent something that is no answer. The stream was given up. As far as this server can be trusted at
-    all, the outcome is unknown."""
+    """The server sent something that is not a valid reply. The stream was closed. The outcome of the request is
+    unknown."""
 
 
 class ClientClosed(FelixError):
@@ -31,16 +32,16 @@ class ConnectionFailed(FelixError, core.ConnectionFailed):
 
 
 class CertificateRefused(ConnectionFailed):
-    """The server's certificate is not the expected one, or not signed by whom we trust. It is not tried again."""
+    """The server's certificate is not the expected one, or not signed by a trusted authority. There is no retry."""
 
 
 class StreamLost(FelixError):
-    """A stream or connection broke before the reply. Never raised to users: the request is sent again, or
-    it becomes OutcomeUnknown."""
+    """A stream or connection broke before the reply. Never raised to users: the request is retried, or becomes
+    OutcomeUnknown."""
 
 
 class OutcomeUnknown(FelixError, core.OutcomeUnknown):
-    """The request was sent and its reply did not come: it may have been carried out, or not."""
+    """The request was sent but its reply was lost: it may have been executed or not."""
 
 
 class TimedOut(OutcomeUnknown, core.TimedOut):
@@ -48,12 +49,12 @@ class TimedOut(OutcomeUnknown, core.TimedOut):
 
 
 class SubscriptionEnded(FelixError):
-    """The server ended a subscription in an orderly way: most likely its stream was deleted."""
+    """The server ended a subscription gracefully: most likely its stream was deleted."""
 
 
 class SubscriptionLost(FelixError):
-    """A subscription was interrupted, and cannot go on without leaving something out. `offset` is where it was, if that
-    is known. With `allow_gaps` it would have gone on."""
+    """A subscription was interrupted, and cannot continue without a gap. `offset` is its last position, if known. With
+    `allow_gaps` it would have continued."""
 
     def __init__(self, message: str, offset: int | None = None) -> None:
         super().__init__(message)
@@ -62,7 +63,7 @@ class SubscriptionLost(FelixError):
 
 class PipelineError(FelixError, core.PipelineError):
     """Not all of `publish_batches` succeeded. `results` has one entry for each batch that was sent, in order: None if
-    it is stored, or the error. Batches behind those were not sent."""
+    it is stored, or the error. Later batches were not sent."""
 
     def __init__(self, results: Sequence[Any]) -> None:
         errors = [result for result in results if result is not None]
@@ -74,8 +75,8 @@ class PipelineError(FelixError, core.PipelineError):
 
 
 class ReplyError(FelixError, core.ReplyError):
-    """The server refused the request. A more exact class stands for most reasons. `advice` is the error's code and what
-    to do about it, where the server tells."""
+    """The server refused the request. Most reasons have a subclass. `advice` is the error's code and whether to retry,
+    if the server sends them."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -84,8 +85,8 @@ class ReplyError(FelixError, core.ReplyError):
 
 
 class WriteDoubtful(OutcomeUnknown, ReplyError):
-    """The server's disk failed while it wrote the request, and it said so: what is stored is known when it has been
-    started again. Never sent again by the client."""
+    """The server reported that its disk failed while it wrote the request: what is stored is known after its restart.
+    Never retried by the client."""
 
 
 class AuthenticationFailed(ReplyError):
@@ -93,7 +94,7 @@ class AuthenticationFailed(ReplyError):
 
 
 class Forbidden(ReplyError):
-    """Whoever this is may not do this."""
+    """The authenticated user lacks the permission."""
 
 
 class StreamNotFound(ReplyError):
@@ -105,16 +106,16 @@ class CacheNotFound(ReplyError):
 
 
 class Overloaded(ReplyError):
-    """The server has too much to do, or this tenant too much already: try again after a while."""
+    """The server or this tenant's quota is overloaded: retry after a while."""
 
 
 class TooManySubscriptions(Overloaded):
-    """More than the server allows on one connection. The client opens another."""
+    """More than the server allows on one connection. The client opens another one."""
 
 
 class CursorError(ReplyError):
-    """A subscription cannot start at this offset: `reason` is too_old or in_future, `available` the oldest that is
-    kept, or where the stream ends."""
+    """A subscription cannot start at this offset: `reason` is too_old or in_future, `available` the oldest available
+    offset, or the end of the stream."""
 
     def __init__(self, reason: str, requested: int, available: int) -> None:
         kept = "the oldest that is kept is" if reason == "too_old" else "the stream ends at"

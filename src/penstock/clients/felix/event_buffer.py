@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-EVENT_OVERHEAD: Final = 64  # bytes that an event takes beside its payload
+EVENT_OVERHEAD: Final = 64  # bytes per event besides its payload
 
 
 class BufferOwner(Protocol):
-    """The connection, as its event buffers see it."""
+    """The connection, as seen by its event buffers."""
 
     def on_hello(self, buffer: EventBuffer) -> None:
-        """The server has said which subscription the events belong to."""
+        """The server has identified the subscription of the events."""
 
     def on_full(self, buffer: EventBuffer) -> None:
-        """The reader does not keep up: stop the flow, or memory fills up."""
+        """The reader does not keep up: stop the flow before memory fills up."""
 
     def on_drained(self, buffer: EventBuffer) -> None: ...
 
@@ -37,7 +37,7 @@ class BufferOwner(Protocol):
 
 
 class EventBuffer:
-    """The reader of an event stream. Batches that arrived can be taken also after the stream is over."""
+    """The reader of an event stream. Received batches can be taken even after the stream has ended."""
 
     def __init__(self, owner: BufferOwner, stream: Stream, max_frame: int, limit: int) -> None:
         self._owner = owner
@@ -48,9 +48,9 @@ class EventBuffer:
         self._size = 0
         self.full = False
         self.id: int | str | None = None
-        self.resumable = True  # another event stream can go on where this one stops: all events came with offsets
-        self.over: FelixError | None = None  # why nothing more comes
-        self.ended = False  # in an orderly way
+        self.resumable = True  # all events had offsets, so another event stream can continue at this position
+        self.over: FelixError | None = None  # why no more events will arrive
+        self.ended = False  # gracefully
         self.reset_code: int | None = None
         self.on_change: Callable[[], object] = _ignore
 
@@ -92,7 +92,7 @@ class EventBuffer:
         return batch
 
     def cancel(self, reason: FelixError) -> None:
-        """Tell the server to send nothing more."""
+        """Tell the server to stop sending."""
         if self.over is None:
             self.fail(reason)
             self._stream.refuse(0)
@@ -103,7 +103,7 @@ class EventBuffer:
             self._owner.forget(self)
             self.on_change()
 
-    # -- inside
+    # -- internal
 
     def _on_frame(self, frame: Frame) -> None:
         if self.id is None:
@@ -124,7 +124,7 @@ class EventBuffer:
                 self._append([message.payload], message.offset)
             case m.EventBatch():
                 self._append(message.payloads, message.base_offset)
-            case m.Error():  # an event that no frame can carry: the server goes on behind it
+            case m.Error():  # an event too large for any frame: the server continues behind it
                 logger.warning("an event is missing: %s", message.message)
             case _:
                 raise BadReply(f"{type(message).__name__} on an event stream")

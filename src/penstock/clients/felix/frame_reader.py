@@ -1,4 +1,4 @@
-"""Reading the frames of a stream, of either direction."""
+"""Reading the frames of a stream, in either direction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from penstock.wire.felix.frames import BadFrame, Frame, Framer
 
 
 def read_frames(framer: Framer, data: bytes, on_frame: Callable[[Frame], None]) -> BadReply | None:
-    """Hand on the frames of what was received. Returns the reason to give the stream up, if it cannot be read."""
+    """Call `on_frame` with each received frame. Returns the error if the data cannot be decoded; the stream must then
+    be closed."""
     try:
         framer.feed(data)
         while (frame := framer.next()) is not None:

@@ -1,4 +1,4 @@
-"""Options of a Felix client, of either kind: address, trust in the server, sizes of pools, limits."""
+"""Options of a Felix client of either kind: address, verification of the server, pool sizes, limits."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ Encoding: TypeAlias = Literal["binary", "json"]
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Verification of the server's certificate: by who signed it (`ca`, a file, else the system's authorities), by its
-    SHA-256, or not at all."""
+    """Verification of the server's certificate: by its issuer (`ca`, a file; by default the system's authorities), by
+    its SHA-256, or not at all."""
 
     ca: str | None = None
     fingerprint: str | None = None  # 64 hex digits
     insecure: bool = False
-    server_name: str | None = None  # expected in the certificate; the host, unless given
+    server_name: str | None = None  # expected in the certificate; by default the host
 
 
 def make_trust(
@@ -58,8 +58,8 @@ def make_trust(
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """Connections for each kind of work, and streams on each of them. Kinds do not share connections: a subscriber
-    that does not keep up stops no publisher."""
+    """Connections for each kind of work, and streams on each of them. Kinds do not share connections, so that a slow
+    subscriber never blocks a publisher."""
 
     publish_connections: int = 1
     publish_streams: int = 2
@@ -78,9 +78,9 @@ class Pools:
 class Limits:
     """Bounds on frames, on requests in flight and on buffered events."""
 
-    frame: int = 16 * MIB  # bytes of one frame, either way
-    window: int = 4 * MIB  # bytes sent on a stream that are not acknowledged yet; publishing waits beyond
-    queue: int = 4 * MIB  # bytes of events that a subscription holds for its reader
+    frame: int = 16 * MIB  # bytes of one frame, in either direction
+    window: int = 4 * MIB  # unacknowledged bytes per stream; publishing waits beyond that
+    queue: int = 4 * MIB  # bytes of events that a subscription buffers for its reader
 
     def __post_init__(self) -> None:
         if min(self.frame, self.window, self.queue) < 1:
@@ -97,7 +97,7 @@ class Options:
     dialect: DialectName
     encoding: Encoding
     timeout: float  # seconds, for a connection and for a reply
-    idle: float  # seconds of silence after which a connection is lost
+    idle: float  # seconds of silence after which a connection counts as lost
     retry: RetryPolicy
     pools: Pools
     limits: Limits
@@ -132,7 +132,7 @@ def server_address(text: str) -> Address:
 
 
 def check_name(kind: str, text: str) -> str:
-    """The name, if it can be written on the wire. Raises Unsendable."""
+    """The name, if it can be encoded. Raises Unsendable."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:

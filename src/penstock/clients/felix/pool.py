@@ -1,4 +1,4 @@
-"""Pools of connections and of request streams: each is opened when it is needed, and again when it is lost."""
+"""Pools of connections and request streams: each is opened when needed, and reopened when lost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ T = TypeVar("T", bound=Losable)
 
 
 class Slot(Generic[T]):
-    """Room for one connection or stream of a pool."""
+    """A slot for one connection or stream of a pool."""
 
     __slots__ = ("_content", "_failure", "_failures", "_lock")
 
@@ -52,8 +52,8 @@ class Slot(Generic[T]):
             if content is not None:
                 return content
             if failures != self._failures and self._failure is not None:
-                # It failed while we waited for the lock. All waiters share that failure, or else each of them would
-                # go through all the attempts, one after the other.
+                # It failed while we waited for the lock. All waiters share that failure; otherwise each would go
+                # through all the attempts, one after the other.
                 raise self._failure
             try:
                 content = self._content = await make()
@@ -65,7 +65,7 @@ class Slot(Generic[T]):
 
 
 class ConnectionPool:
-    """A number of connections for one kind of work."""
+    """Several connections for one kind of work."""
 
     def __init__(self, options: Options, size: int, connector: Connector, sleep: AsyncSleep) -> None:
         self._options = options
@@ -83,8 +83,8 @@ class ConnectionPool:
         return self._slots[index].usable or await self._slots[index].fill(self._connect)
 
     def least_subscribed(self) -> int:
-        """The slot with the fewest subscriptions, of those that accept another; a new slot if none does: a subscriber
-        on a connection that is not being read would wait for somebody else's reader."""
+        """The slot with the fewest subscriptions, of those that accept another; a new slot if none does: on a
+        connection where reading is paused, a new subscriber would have to wait for another's reader."""
         held = [(slot.usable, index) for index, slot in enumerate(self._slots)]
         loads = [(each.subscriptions if each else 0, index) for each, index in held if not each or each.subscribable]
         if not loads:
@@ -124,7 +124,7 @@ class ConnectionPool:
 
 
 class RequestStreamPool:
-    """Request streams, a number of them on each of several connections."""
+    """Request streams, several on each of the connections."""
 
     def __init__(self, options: Options, connections: ConnectionPool, streams: int, sleep: AsyncSleep) -> None:
         self._options = options
@@ -142,8 +142,8 @@ class RequestStreamPool:
         return slot.usable or await slot.fill(lambda: self._open(index % len(self._connections)))
 
     async def call(self, index: int, spec: RequestSpec[R]) -> R:
-        """The result of a request on the stream in this slot. Sent again after a lost connection if it is
-        idempotent."""
+        """The result of a request on the stream in this slot. Idempotent requests are retried after a lost
+        connection."""
         backoff = AsyncBackoff(self._options.retry, self._sleep)
         while True:
             outcome = await (await self.send(index, spec))
@@ -155,12 +155,12 @@ class RequestStreamPool:
                 raise ConnectionFailed(f"the connection was lost {backoff.failures} times: {outcome}") from outcome
 
     async def call_next(self, spec: RequestSpec[R]) -> R:
-        """The same on the slots in turn."""
+        """`call` on the next slot, in round-robin order."""
         self._last = (self._last + 1) % len(self._slots)
         return await self.call(self._last, spec)
 
     async def send(self, index: int, spec: RequestSpec[R]) -> asyncio.Future[Outcome]:
-        """Send as soon as there is room. The future gets the outcome. Raises what prevents the sending."""
+        """Send as soon as there is room. The future gets the outcome. Raises the error if sending is impossible."""
         while True:
             stream = self._slots[index].usable or await self.get(index)
             request_id = stream.next_id()
@@ -180,7 +180,7 @@ class RequestStreamPool:
                 return
 
     async def _open(self, index: int) -> RequestStream:
-        """A new stream. Tried again if the connection is lost meanwhile."""
+        """A new stream. Retried if the connection is lost meanwhile."""
         backoff = AsyncBackoff(self._options.retry, self._sleep)
         while True:
             connection = await self._connections.get(index)

@@ -1,4 +1,4 @@
-"""Publishing: which request stream a batch goes by, and how many batches are in flight."""
+"""Publishing: the choice of a request stream for each batch, and the number of batches in flight."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.wire.felix.codec.binary import Batch, encode_batch
 
 
 class Publisher:
-    """All batches for one Felix stream go by one QUIC stream, so that their order is kept."""
+    """All batches for one Felix stream use the same QUIC stream, to preserve their order."""
 
     def __init__(self, options: Options, streams: RequestStreamPool) -> None:
         self._options = options
@@ -26,14 +26,16 @@ class Publisher:
     async def publish(
         self, stream: str, payloads: Sequence[bytes], namespace: str | None, key: bytes | None = None
     ) -> int | None:
-        """Returns when they are stored, all or none: the offset of the first, if the server tells it."""
+        """Publish a batch, and wait until it is stored, all or nothing. Returns the offset of the first event, if the
+        server reports it."""
         spec = requests.publish(self._options, self._options.scope(namespace, "stream", stream), payloads, key)
         return await self._streams.call(self._slot(stream), spec)
 
     async def publish_batches(
         self, stream: str, batches: Iterable[Sequence[bytes]], namespace: str | None, window: int
     ) -> int:
-        """Up to `window` of them in flight; the first failure stops the sending. Returns how many were stored."""
+        """Publish batches, up to `window` of them in flight; the first failure stops the sending. Returns how many were
+        stored."""
         in_flight: deque[tuple[RequestSpec[int | None], asyncio.Future[Outcome]]] = deque()
         results: list[FelixError | None] = []
 
@@ -64,7 +66,7 @@ class Publisher:
         return len(results)
 
     async def publish_unacknowledged(self, stream: str, payloads: Sequence[bytes], namespace: str | None) -> None:
-        """Waits only for room to send."""
+        """Publish without a reply; waits only for room to send."""
         data = encode_batch(Batch(*self._options.scope(namespace, "stream", stream), list(payloads)))
         await self._streams.send_unacknowledged(self._slot(stream), data)
 

@@ -1,7 +1,7 @@
-"""A request stream: one QUIC stream opened by this client, with requests out and replies back in the same order.
+"""A request stream: one QUIC stream opened by this client, with requests and their replies in the same order.
 
-It matches replies to requests and holds requests back when too much is in flight. What a request means, and whether it
-is sent again, is decided by the callers.
+It matches replies to requests, and delays requests while too much is in flight. Callers interpret replies and decide
+about retries.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-OFFERED: Final = KNOWN & ~TIMESTAMPS  # frames that this client reads, and wants
-DEFAULT_FLAGS: Final = 0x0007  # presumed of a server that does not say which frames it reads
+OFFERED: Final = KNOWN & ~TIMESTAMPS  # frame types that this client reads and wants
+DEFAULT_FLAGS: Final = 0x0007  # assumed for servers that do not announce which frame types they read
 
 _ACKNOWLEDGED: Final = m.Ok()
 
@@ -42,8 +42,8 @@ Outcome: TypeAlias = "m.Reply | FelixError"
 
 
 class InFlightRequest:
-    """A request without a reply yet. The future gets its outcome as a result, also if that is an error: nobody may be
-    there to retrieve an exception."""
+    """An unanswered request. The future gets the outcome as its result, even if that is an error: asyncio would warn
+    about an exception that nobody retrieves."""
 
     __slots__ = ("deadline", "future", "id", "size")
 
@@ -55,23 +55,23 @@ class InFlightRequest:
 
 
 class RequestStream:
-    """The reader of its QUIC stream. `flags`: frames that the server reads, known after `authenticate`."""
+    """The reader of its QUIC stream. `flags`: the frame types that the server reads, known after `authenticate`."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self._loop = asyncio.get_running_loop()
         self._framer = Framer(options.limits.frame)
-        self._in_flight: deque[InFlightRequest] = deque()  # in the order in which they were sent
+        self._in_flight: deque[InFlightRequest] = deque()  # in the order of sending
         self._in_flight_bytes = 0
         self._last_id = 0
-        self._waiters: deque[asyncio.Future[None]] = deque()  # for room, first come first served
-        self._admitted: asyncio.Future[None] | None = None  # the waiter that may send and has not done so yet
+        self._waiters: deque[asyncio.Future[None]] = deque()  # for room; first come, first served
+        self._admitted: asyncio.Future[None] | None = None  # the waiter that may send but has not done so yet
         self._timer: asyncio.TimerHandle | None = None
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._sent_unacknowledged = False
         self.flags = DEFAULT_FLAGS
         self.lost: FelixError | None = None  # why nothing can be sent any more
-        self.ended = False  # and nothing is answered any more
+        self.ended = False  # and no replies will arrive any more
         self.stream: Stream
 
     # -- called by the QUIC connection
@@ -91,7 +91,7 @@ class RequestStream:
         self.fail(StreamLost(f"the server gave the stream up with code {code}"))
 
     def refused(self, code: int) -> None:
-        """Replies, and the reason, may still follow."""
+        """The server accepts no more data; replies, and the reason, may still follow."""
         self._stop_sending(StreamLost(f"the server takes no more on the stream, code {code}"))
 
     def drained(self) -> None:
@@ -100,7 +100,7 @@ class RequestStream:
     # -- called by the client
 
     async def authenticate(self) -> None:
-        """Send the credentials, where the dialect has them. Raises ReplyError or StreamLost."""
+        """Send the credentials, if the dialect has them. Raises ReplyError or StreamLost."""
         options = self._options
         if not options.original:
             return
@@ -116,12 +116,12 @@ class RequestStream:
 
     @property
     def full(self) -> bool:
-        """Whether a request has to `wait_for_room`."""
+        """Whether a request must `wait_for_room`."""
         return bool(self._waiters) or self._admitted is not None or self._over_limit
 
     async def wait_for_room(self) -> None:
-        """Wait until the caller may send, which it then has to do at once. First come, first served. Raises TimedOut,
-        with nothing sent; returns as well if the stream is lost."""
+        """Wait until the caller may send, which it must then do at once. First come, first served. Raises TimedOut,
+        with nothing sent; also returns if the stream is lost."""
         waiter = self._loop.create_future()
         self._waiters.append(waiter)
         try:
@@ -136,7 +136,7 @@ class RequestStream:
             raise
 
     def send(self, id: m.RequestId, data: bytes) -> asyncio.Future[Outcome]:  # noqa: A002
-        """Send a request of this id; the future gets its outcome. Raises Unsendable, before anything is sent."""
+        """Send a request with this id; the future gets its outcome. Raises Unsendable before anything is sent."""
         self._check_size(data)
         future: asyncio.Future[Outcome] = self._loop.create_future()
         if self.lost is not None:
@@ -152,7 +152,7 @@ class RequestStream:
         return future
 
     def send_unacknowledged(self, data: bytes) -> None:
-        """Send what gets no reply."""
+        """Send data that gets no reply."""
         self._check_size(data)
         self._sent_unacknowledged = True
         if self.lost is None:
@@ -160,7 +160,7 @@ class RequestStream:
             self._admit()
 
     async def close(self, seconds: float) -> None:
-        """End our side, and wait until the server ends its own: then it has dealt with all requests."""
+        """End our side, and wait until the server ends its own: then it has processed all requests."""
         if not self.ended:
             self.finish()
             try:
@@ -181,7 +181,7 @@ class RequestStream:
             self.stream.refuse(0)
 
     def fail(self, reason: FelixError) -> None:
-        """End the stream and everything in flight on it."""
+        """End the stream, and fail all requests in flight."""
         if self.ended:
             return
         self.ended = True
@@ -193,10 +193,10 @@ class RequestStream:
             _complete(request, reason)
         self._ended.set_result(None)
 
-    # -- inside
+    # -- internal
 
     def _stop_sending(self, reason: FelixError) -> None:
-        """Send nothing more. Waiters for room wake up and see `lost`."""
+        """Send nothing more. Callers waiting for room wake up and check `lost`."""
         if self.lost is None:
             self.lost = reason
             waiters, self._waiters = self._waiters, deque()
@@ -215,7 +215,7 @@ class RequestStream:
             raise Unsendable(f"{len(data)} bytes do not fit a frame of {self._options.limits.frame}: send less at once")
 
     def _admit(self) -> None:
-        """Let the longest waiter send. The next one follows when that one has sent."""
+        """Let the longest waiter send. The next one follows after it has sent."""
         while self._waiters and self._admitted is None and not self._over_limit:
             waiter = self._waiters.popleft()
             if not waiter.done():
@@ -223,7 +223,7 @@ class RequestStream:
                 waiter.set_result(None)
 
     def _remove_waiter(self, waiter: asyncio.Future[None]) -> None:
-        """Forget a waiter that has given up, perhaps after it was admitted."""
+        """Remove a waiter that has given up, perhaps after it was admitted."""
         if self._admitted is waiter:
             self._admitted = None
         elif waiter in self._waiters:
@@ -249,7 +249,7 @@ class RequestStream:
                 self._on_reply(request_id, reply)
 
     def _on_reply(self, request_id: m.RequestId, outcome: Outcome) -> None:
-        """Complete the request with this id; the oldest, if the reply has none."""
+        """Complete the request with this id, or the oldest one if the reply has no id."""
         in_flight = self._in_flight
         if not in_flight:
             if isinstance(outcome, FelixError):  # the reason why the server is about to end the stream
@@ -265,14 +265,14 @@ class RequestStream:
         _complete(request, outcome)
 
     def _find(self, request_id: m.RequestId) -> InFlightRequest:
-        """The request of a reply out of order: other servers may send those."""
+        """The request of an out-of-order reply, which other servers may send."""
         for request in self._in_flight:
             if request.id == request_id:
                 return request
         raise BadReply(f"a reply to request {request_id}, which nobody made")
 
     def _on_timer(self) -> None:
-        """Check whether the oldest reply is overdue. Later replies come behind it, so the stream is given up."""
+        """Check whether the oldest reply is overdue. If so, close the stream, since all later replies are behind it."""
         self._timer = None
         if not self._in_flight:
             return

@@ -1,4 +1,4 @@
-"""Request specs: every request that is answered by one reply. Which stream it goes by is decided in `pool`."""
+"""Request specs: every request with a single reply. `pool` chooses the stream for it."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _CHANGED: Final = "the cache may be changed, or not"
 
 
 class Publication(NamedTuple):
-    """A batch to publish, in whichever form the server reads."""
+    """A batch to publish, in an encoding that the server reads."""
 
     scope: Scope
     payloads: Sequence[bytes]
     binary: bool
-    key: bytes | None = None  # of all of them
+    key: bytes | None = None  # of all payloads
 
     def encode(self, request_id: m.RequestId, flags: int) -> bytes:
         scope, payloads, binary, key = self
@@ -48,12 +48,12 @@ class Publication(NamedTuple):
 
 @dataclass(slots=True)
 class RequestSpec(core.RequestSpec[T]):
-    """`uncertainty` is the text of OutcomeUnknown, of requests that are not idempotent."""
+    """`uncertainty` is the text of OutcomeUnknown, for requests that are not idempotent."""
 
     uncertainty: str = ""
 
     def encode(self, request_id: m.RequestId, flags: int) -> bytes:
-        """The frame of the request under this id, for a server that reads frames of these flags."""
+        """The encoded frame with this id, for a server that reads the frame types in `flags`."""
         request = self.request
         if type(request) is Publication:
             return request.encode(request_id, flags)
@@ -68,7 +68,7 @@ class RequestSpec(core.RequestSpec[T]):
         return self.decode(reply)
 
     def failure(self, error: FelixError) -> FelixError:
-        """The exception for the caller, when the request was sent and this came of it."""
+        """The exception for the caller, if sending the request ended in this error."""
         if self.idempotent or not isinstance(error, StreamLost | TimedOut):
             return error
         kind = TimedOut if isinstance(error, TimedOut) else OutcomeUnknown
@@ -78,7 +78,7 @@ class RequestSpec(core.RequestSpec[T]):
 def publish(
     options: Options, scope: Scope, payloads: Sequence[bytes], key: bytes | None = None
 ) -> RequestSpec[int | None]:
-    """Store payloads as one batch, all or none. The result is the offset of the first, if the server tells it."""
+    """Store payloads as one atomic batch. The result is the offset of the first, if the server reports it."""
     if key is not None and len(key) > MAX_KEY:
         raise Unsendable(f"a key of {len(key)} bytes; the most is {MAX_KEY}")
     binary = options.original and options.encoding == "binary"

@@ -1,4 +1,4 @@
-"""Subscriptions: the events of a stream as they come, also over connections that are lost."""
+"""Subscriptions: the events of a stream as they arrive, across lost connections."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from penstock.wire.felix.frames import OFFSETS
 
 Start: TypeAlias = Literal["latest", "earliest"] | int
 
-SHUTDOWN_GRACE: Final = 2.0  # seconds after the end of an event stream, in which the whole connection may end too
+SHUTDOWN_GRACE: Final = 2.0  # seconds after the end of an event stream in which the whole connection may end too
 OFFSET_BEYOND_ANY: Final = (1 << 63) - 1
 
 RESET_REASONS: Final = {
@@ -49,14 +49,14 @@ RESET_REASONS: Final = {
 
 
 class BatchCursor:
-    """The batch that single events are taken from, and the position in it."""
+    """The batch from which single events are taken, and the position in it."""
 
     __slots__ = ("_batch", "_index", "next_offset")
 
     def __init__(self, next_offset: int | None = None) -> None:
         self._batch = Batch([], None)
         self._index = 0
-        self.next_offset = next_offset  # behind the last event that was taken, if known
+        self.next_offset = next_offset  # after the last event taken, if known
 
     @property
     def exhausted(self) -> bool:
@@ -81,13 +81,13 @@ class BatchCursor:
 
 
 class AsyncSubscription(AsyncClosing):
-    """Events of a stream as they come; iterate over it, over `batches()`, or call `next`. Use it as a context manager,
-    or close it. It is for one task.
+    """Events of a stream as they arrive; iterate over it, over `batches()`, or call `next`. Use it as a context
+    manager, or close it. For one task.
 
-    It holds a bounded number of bytes for its reader: the server waits for one that is slow. After a lost connection it
-    goes on where it was, if the server tells offsets: nothing is left out and nothing comes twice. If it does not (in
-    the document's dialect, and for a stream of several partitions), or what comes next was removed meanwhile, it raises
-    SubscriptionLost; with `allow_gaps` it goes on with the oldest event that is there, or with the next to come.
+    It buffers a bounded number of bytes: a slow reader slows down the server. After a lost connection it continues at
+    its position, without gaps or duplicates, if the server reports offsets. If it does not (in the `document` dialect,
+    and for streams with several partitions), or if the next events were removed meanwhile, it raises SubscriptionLost;
+    with `allow_gaps` it continues with the oldest available event, or with the next new one.
     """
 
     def __init__(
@@ -110,21 +110,21 @@ class AsyncSubscription(AsyncClosing):
         self._allow_gaps = allow_gaps
         self._on_close = on_close
         self._buffer: EventBuffer | None = None
-        self._connection: Connection | None = None  # of the buffer
+        self._connection: Connection | None = None  # the buffer's connection
         self._subscribing = ShieldedTask(self._subscribe_with_retries)
         self._change = asyncio.Event()
         self._closed = False
-        self._interruptions = 0  # in a row, before anything came
+        self._interruptions = 0  # in a row, without an event in between
         self._resets = 0  # of them, by the server
-        self._grace_end: float | None = None  # until when a connection may end whose event stream has ended
+        self._grace_end: float | None = None  # until when the connection may end too, after the event stream has ended
         self._cursor = BatchCursor(start if isinstance(start, int) else None)
-        self._offset_unknown = False  # something was taken whose offset is not known
+        self._offset_unknown = False  # an event without a known offset was taken
 
-    # -- what the user calls
+    # -- public
 
     @property
     def position(self) -> int | None:
-        """The offset behind the last event that was taken, as far as it is known."""
+        """The offset after the last event taken, if known."""
         return None if self._offset_unknown else self._cursor.next_offset
 
     async def __aenter__(self) -> Self:
@@ -140,25 +140,25 @@ class AsyncSubscription(AsyncClosing):
             raise StopAsyncIteration
         return self._cursor.take_event()
 
-    async def next(self, timeout: float | None = None) -> Event | None:  # noqa: ASYNC109  (it is no error here)
-        """The next event. None if none has come in so many seconds, or if this was closed."""
+    async def next(self, timeout: float | None = None) -> Event | None:  # noqa: ASYNC109 (not an error here)
+        """The next event. None if none arrives within `timeout` seconds, or if the subscription was closed."""
         if self._cursor.exhausted and not await self._wait_for_batch(timeout):
             return None
         return self._cursor.take_event()
 
     async def next_batch(self, timeout: float | None = None) -> Batch | None:  # noqa: ASYNC109
-        """The next events, as many as have come together. None as for `next`."""
+        """All events received so far, at least one. None as in `next`."""
         if self._cursor.exhausted and not await self._wait_for_batch(timeout):
             return None
         return self._cursor.take_rest()
 
     async def batches(self) -> AsyncIterator[Batch]:
-        """Events as they come, many at a time: much quicker than one by one."""
+        """Events as they arrive, in batches: much faster than one by one."""
         while (batch := await self.next_batch()) is not None:
             yield batch
 
     def ready_batches(self) -> list[Batch]:
-        """All that is there now, without waiting."""
+        """All events received so far, without waiting."""
         found = []
         while not self._cursor.exhausted or self._load_batch():
             found.append(self._cursor.take_rest())
@@ -174,7 +174,7 @@ class AsyncSubscription(AsyncClosing):
         self._cancel_buffer()
 
     async def abandon(self) -> None:
-        """Close it with its connection: a Subscribe that is not answered yet is given up."""
+        """Close it together with its connection: a pending Subscribe is abandoned."""
         await self.close()
         await self._subscribing.cancel()
 
@@ -190,7 +190,7 @@ class AsyncSubscription(AsyncClosing):
         return True
 
     async def _wait_for_batch(self, timeout: float | None) -> bool:  # noqa: ASYNC109
-        """False if no batch has come in time, or this is closed."""
+        """Wait for a batch. False if none arrives in time, or if the subscription is closed."""
         try:
             async with asyncio.timeout(timeout) as limit:
                 while not self._closed:
@@ -211,7 +211,7 @@ class AsyncSubscription(AsyncClosing):
     # -- resuming
 
     async def _recover(self, buffer: EventBuffer) -> None:
-        """Prepare to subscribe again, after an event stream is over and all its events were taken."""
+        """Prepare to subscribe again, after an event stream has ended and all its events were taken."""
         why = buffer.over
         if isinstance(why, BadReply):
             await self.close()
@@ -240,8 +240,8 @@ class AsyncSubscription(AsyncClosing):
         return not self._offset_unknown and (self._cursor.next_offset is not None or self._start == "earliest")
 
     async def _await_shutdown(self) -> None:
-        """Wait whether the whole connection ends after an event stream, as it does when a broker shuts down. If not,
-        the server meant only this subscription: SubscriptionEnded."""
+        """Wait to see whether the whole connection ends after an event stream, as when a broker shuts down. If not, the
+        server ended only this subscription: raises SubscriptionEnded."""
         assert self._connection is not None
         if self._grace_end is None:
             self._grace_end = asyncio.get_running_loop().time() + SHUTDOWN_GRACE
@@ -259,7 +259,7 @@ class AsyncSubscription(AsyncClosing):
             await self._subscribing.run()
         except CursorError as error:
             if not self._interruptions:
-                raise  # it was the caller's own offset
+                raise  # the caller's own offset
             if not self._allow_gaps:
                 await self.close()
                 raise SubscriptionLost(f"the events cannot be continued: {error}", self._cursor.next_offset) from error
@@ -301,15 +301,15 @@ class AsyncSubscription(AsyncClosing):
             outcome = await self._request(stream, subscription_id, start)
             if isinstance(outcome, TooManySubscriptions):
                 connection.crowded = True
-                raise StreamLost(str(outcome))  # so that it is tried on another connection
+                raise StreamLost(str(outcome))  # so that another connection is tried
             reply = result_of(outcome)
             if not isinstance(reply, m.Subscribed | m.Ok):
                 raise BadReply(f"{type(reply).__name__} is no answer to subscribe")
             return await connection.claim(reply.subscription_id)
 
     async def _end_offset(self, connection: Connection) -> int | None:
-        """The end of the stream, so that a subscription which loses its connection before the first event knows where
-        it was. The server names it when asked for an offset beyond. None if it does not."""
+        """The end of the stream, or None if the server does not report it: the resume position for a subscription that
+        loses its connection before the first event. The server reports it in the error for an offset beyond the end."""
         stream = await connection.open_stream()
         if not stream.flags & OFFSETS:
             stream.finish()
@@ -319,10 +319,10 @@ class AsyncSubscription(AsyncClosing):
             return outcome.available
         if not isinstance(outcome, ReplyError):
             result_of(outcome)
-        return None  # the real request will show whether an error matters
+        return None  # the real request will show whether the error matters
 
     async def _request(self, stream: RequestStream, subscription_id: int | None, start: m.Start | None) -> Outcome:
-        """Each on a stream of its own: the original's server takes no second one."""
+        """Send a Subscribe on its own stream: the original's server accepts only one per stream."""
         tenant, namespace, name = self._scope
         request = m.Subscribe(
             tenant_id=tenant, namespace=namespace, stream=name, subscription_id=subscription_id, start=start
@@ -339,13 +339,13 @@ class AsyncSubscription(AsyncClosing):
 
 
 class Subscription(Closing):
-    """Events of a stream as they come; iterate over it, over `batches()`, or call `next`. Use it as a context manager,
-    or close it. It is for one thread at a time; what it guarantees is as for `AsyncSubscription`."""
+    """Events of a stream as they arrive; iterate over it, over `batches()`, or call `next`. Use it as a context
+    manager, or close it. For one thread at a time; the guarantees are those of `AsyncSubscription`."""
 
     def __init__(self, loop_thread: LoopThread, subscription: AsyncSubscription) -> None:
         self._loop_thread = loop_thread
         self._subscription = subscription
-        self._fetched: deque[Batch] = deque()  # several at once, because each visit to the other thread takes a while
+        self._fetched: deque[Batch] = deque()  # several at once, because each switch to the other thread is slow
         self._cursor = BatchCursor()
 
     def __enter__(self) -> Self:
@@ -355,12 +355,12 @@ class Subscription(Closing):
     def close(self) -> None:
         """End the subscription. Events that were not taken are discarded."""
         self._fetched.clear()
-        with contextlib.suppress(ClientClosed):  # and this with it
+        with contextlib.suppress(ClientClosed):  # and the subscription with it
             self._loop_thread.run(self._subscription.close())
 
     @property
     def position(self) -> int | None:
-        """The offset behind the last event that was taken, as far as it is known."""
+        """The offset after the last event taken, if known."""
         return self._cursor.next_offset
 
     def __iter__(self) -> Iterator[Event]:
@@ -368,19 +368,19 @@ class Subscription(Closing):
             yield event
 
     def next(self, timeout: float | None = None) -> Event | None:
-        """The next event. None if none has come in so many seconds, or if this was closed."""
+        """The next event. None if none arrives within `timeout` seconds, or if the subscription was closed."""
         if self._cursor.exhausted and not self._wait_for_batch(timeout):
             return None
         return self._cursor.take_event()
 
     def next_batch(self, timeout: float | None = None) -> Batch | None:
-        """The next events, as many as have come together. None as for `next`."""
+        """All events received so far, at least one. None as in `next`."""
         if self._cursor.exhausted and not self._wait_for_batch(timeout):
             return None
         return self._cursor.take_rest()
 
     def batches(self) -> Iterator[Batch]:
-        """Events as they come, many at a time: much quicker than one by one."""
+        """Events as they arrive, in batches: much faster than one by one."""
         while (batch := self.next_batch()) is not None:
             yield batch
 
@@ -393,7 +393,7 @@ class Subscription(Closing):
         return True
 
     async def _fetch(self, timeout: float | None) -> None:  # noqa: ASYNC109
-        """In the other thread. Batches fetched there are kept, also if the caller is interrupted meanwhile."""
+        """Runs in the other thread. Batches fetched there are kept even if the caller is interrupted meanwhile."""
         batch = await self._subscription.next_batch(timeout)
         if batch is not None:
             self._fetched.append(batch)

@@ -1,6 +1,6 @@
 """Clients for FlyMQ: `Client` blocks, `AsyncClient` runs on asyncio. Both have the same methods and outcomes.
 
-`Producer`, `Consumer` and `Transaction`, and their asyncio kinds, work on top of them.
+`Producer`, `Consumer` and `Transaction`, and their asyncio variants, are built on top of them.
 """
 
 from penstock.clients._core.requests import RequestSpec

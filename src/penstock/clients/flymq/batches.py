@@ -1,7 +1,7 @@
-"""Batches of a producer: which records go together, and when. Nothing here does input or output.
+"""Batches of a producer: which records are sent together, and when. No I/O.
 
-Records of one topic are collected until there are enough of them, by number or size, or the oldest has lingered long
-enough. Each batch becomes one PRODUCE_BATCH, which is stored as a whole or not at all.
+Records of one topic are collected until there are enough of them, by number or size, or until the oldest has lingered
+long enough. Each batch becomes one PRODUCE_BATCH, which is atomic.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from penstock.clients.flymq.produce_pipeline import check_partition, encoded_top
 from penstock.wire.flymq import messages as m
 from penstock.wire.flymq.opcodes import MAX_PAYLOAD
 
-RECORD_OVERHEAD: Final = 12  # bytes of a record in a batch beside key and value
-HEADER_OVERHEAD: Final = 6  # bytes of a header beside its name and text
+RECORD_OVERHEAD: Final = 12  # bytes per record in a batch besides key and value
+HEADER_OVERHEAD: Final = 6  # bytes per header besides its name and text
 MAX_BATCH_BYTES: Final = 16 << 20
 MAX_BATCH_RECORDS: Final = 25_000
 Headers: TypeAlias = Sequence[tuple[str, bytes]]
-MAX_RECORD_BYTES: Final = MAX_PAYLOAD - (1 << 17)  # a frame has the topic's name too
+MAX_RECORD_BYTES: Final = MAX_PAYLOAD - (1 << 17)  # a frame also contains the topic's name
 
 
 class Batch:
@@ -36,10 +36,10 @@ class Batch:
         self.values: list[bytes] = []
         self.keys: list[bytes | None] = []
         self.partitions: list[int] = []
-        self.headers: list[Headers] = []  # of each record, once one has any
+        self.headers: list[Headers] = []  # of each record, if any has headers
         self.byte_size = 0
         self.outcome: m.ProducedBatch | FlyMqError | None = None
-        self.signal = signal  # set when the outcome is there
+        self.signal = signal  # set together with the outcome
 
     def request(self, retry: bool) -> RequestSpec[m.ProducedBatch]:
         if not self.headers:
@@ -73,7 +73,7 @@ class Batch:
 
 
 class Batcher:
-    """Collects records. `now` is any clock that does not go back, in seconds."""
+    """Collects records. `now` is any monotonic clock, in seconds."""
 
     def __init__(self, max_records: int, max_bytes: int, linger: float) -> None:
         if not 1 <= max_records <= MAX_BATCH_RECORDS or not 1 <= max_bytes <= MAX_BATCH_BYTES or linger < 0:
@@ -84,7 +84,7 @@ class Batcher:
         self._linger = linger
         self._open: dict[str, Batch] = {}  # by topic, oldest first
         self._full: deque[Batch] = deque()
-        self.byte_size = 0  # of all records that were added and not settled
+        self.byte_size = 0  # of all records without an outcome
 
     def add(
         self,
@@ -96,7 +96,8 @@ class Batcher:
         new_signal: Any,
         headers: Headers = (),
     ) -> tuple[Batch, int]:
-        """The batch that the record is in, and its index there. Raises Unsendable for what would spoil the batch."""
+        """Add a record. Returns its batch and its index there. Raises Unsendable for a record that would make the whole
+        batch fail."""
         size = RECORD_OVERHEAD + len(value) + len(key or b"")
         if headers:
             size += sum([HEADER_OVERHEAD + len(name.encode()) + len(text) for name, text in headers])
@@ -136,7 +137,7 @@ class Batcher:
         return batches
 
     def wait(self, now: float) -> float | None:
-        """Seconds until something is due; None if there is nothing at all."""
+        """Seconds until a batch is due; None if there are no records."""
         if self._full:
             return 0.0
         oldest = next(iter(self._open.values()), None)

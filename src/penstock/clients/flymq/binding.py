@@ -1,4 +1,4 @@
-"""FlyMQ for the client core: how requests are encoded, which frame answers which, and how to log in."""
+"""FlyMQ for the client core: encoding of requests, matching of replies, and the login."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from penstock.wire.flymq.opcodes import Op
 
 
 class FlyMqBinding(Binding):
-    """`credentials` are those of the last login that was accepted, or is to be tried; `scope` is a tenant and a
-    namespace, for brokers that know our extension."""
+    """`credentials` are those of the last accepted login, or to be tried first; `scope` is a tenant and a namespace,
+    for brokers with our extension."""
 
     errors = FAMILY
 
@@ -49,7 +49,7 @@ class FlyMqBinding(Binding):
 
 
 class FlyMqRequests(OrderedRequests[Frame]):
-    """Requests in flight: replies have no ids and come in the order of the requests."""
+    """Requests in flight: replies have no ids and arrive in the order of the requests."""
 
     def __init__(self, timeout: float) -> None:
         super().__init__(timeout, FAMILY)
@@ -77,7 +77,7 @@ class FlyMqRequests(OrderedRequests[Frame]):
 
 
 def refusal(frame: Frame) -> ReplyError:
-    """The error that an ERROR frame stands for. Raises BadReply."""
+    """The exception for an ERROR frame. Raises BadReply if it cannot be decoded."""
     try:
         reply = replies.decode(Op.ERROR, content(frame))
     except ProtocolError as error:

@@ -1,4 +1,4 @@
-"""The clients of FlyMQ: `Client` blocks, `AsyncClient` runs on asyncio. Their methods come from one list."""
+"""The clients of FlyMQ: `Client` blocks, `AsyncClient` runs on asyncio. Their methods are defined once."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class FlyMqMethods(Generic[Sleep]):
         sleep: Sleep | None = None,
         scope: tuple[str, str] | None = None,
     ) -> None:
-        """`scope` is the tenant and the namespace of everything that this client does: an extension."""
+        """`scope` is the tenant and the namespace of all requests: an extension."""
         if (username is None) != (password is None):
             raise ValueError("a user name and a password go together")
         credentials = None if username is None or password is None else (username, password)
@@ -56,12 +56,12 @@ class FlyMqMethods(Generic[Sleep]):
         raise NotImplementedError
 
     def retry_delay(self, retry: int) -> float:
-        """Seconds to wait before trying something again that has failed once more than so often."""
+        """Seconds to wait before retry number `retry`, counted from 0."""
         return self._connect_options.retry.delay(retry)
 
     @procedure_method
     def authenticate(self, username: str, password: str) -> Procedure[m.AuthResult]:
-        """Log in, now and after every reconnect. LoginFailed if that is refused; then nothing has changed."""
+        """Log in, now and after every reconnect. Raises LoginFailed if refused; the previous login then stays."""
         (outcome,) = yield [requests.authenticate(username, password)]
         result: m.AuthResult = result_of(outcome)
         self._binding.credentials = (username, password)
@@ -69,7 +69,7 @@ class FlyMqMethods(Generic[Sleep]):
 
     @procedure_method
     def use_scope(self, tenant: str, namespace: str = "default") -> Procedure[None]:
-        """Make a tenant and a namespace those of everything that follows, now and after every reconnect."""
+        """Use a tenant and a namespace for all later requests, also after a reconnect."""
         (outcome,) = yield [requests.use_scope(tenant, namespace)]
         result_of(outcome)
         self._binding.scope = (tenant, namespace)
@@ -140,21 +140,21 @@ class FlyMqMethods(Generic[Sleep]):
 class Client(FlyMqMethods[Callable[[float], None]], BlockingClient):
     """A FlyMQ client for one thread at a time.
 
-    It connects with its first request, and again when the connection is lost, and then logs in with the name and the
-    password of the last login that was accepted. `tls` is a context or the path of a file with trusted certificates.
-    `timeout` is the longest silence in seconds: while connecting, or while a reply is due. `sleep` is for tests.
+    It connects with its first request, and reconnects when the connection is lost; it then logs in with the credentials
+    of the last accepted login. `tls` is a context or the path of a file with trusted certificates. `timeout` is the
+    longest silence in seconds while connecting, or while a reply is due. `sleep` is for tests.
 
-    A request whose connection broke is sent again, up to `retry.attempts` times, if to carry it out twice is the same
-    as once: everything that only reads, positions of groups, and settings. Anything else raises `OutcomeUnknown`.
-    Records may be produced with `retry=True`: they are then stored at least once, and perhaps twice. A reply that does
-    not come in time ends the connection, because replies are told apart by their order alone.
+    A request whose connection broke is retried, up to `retry.attempts` times, if it is idempotent: all requests that
+    only read, offsets of groups, and settings. Others raise `OutcomeUnknown`. Records may be produced with
+    `retry=True`: they are then stored at least once, perhaps twice. A missing reply ends the connection, because
+    replies are matched by their order alone.
     """
 
     def _start(self, sleep: Callable[[float], None] | None) -> None:
         BlockingClient.__init__(self, BlockingDriver(self._binding, self._connect_options, sleep or time.sleep))
 
     def another(self) -> Client:
-        """A client of the same options, with a connection of its own."""
+        """A client with the same options and its own connection."""
         options = self._connect_options
         (address,) = options.addresses.ordered()
         username, password = self._binding.credentials or (None, None)
@@ -170,18 +170,17 @@ class Client(FlyMqMethods[Callable[[float], None]], BlockingClient):
         )
 
     def transaction(self) -> Transaction:
-        """A block whose records are stored together at its end, or not at all if it ends by an exception."""
+        """A block whose records are stored together at its end, or not at all if it ends with an exception."""
         return Transaction(self)
 
 
 class AsyncClient(FlyMqMethods[Callable[[float], Awaitable[None]]], AsyncClientCore):
-    """A FlyMQ client for the tasks of one event loop, with the options and the guarantees of `Client`: what is sent
-    again if a connection breaks, and what raises `OutcomeUnknown`. Requests of all tasks share one connection, and go
-    out in the order of the calls without waiting for replies."""
+    """A FlyMQ client for the tasks of one event loop, with the options and guarantees of `Client`. Requests of all
+    tasks share one connection, and are sent in the order of the calls without waiting for replies."""
 
     def _start(self, sleep: Callable[[float], Awaitable[None]] | None) -> None:
         AsyncClientCore.__init__(self, AsyncDriver(self._binding, self._connect_options, sleep or asyncio.sleep))
 
     def transaction(self) -> AsyncTransaction:
-        """A block whose records are stored together at its end, or not at all if it ends by an exception."""
+        """A block whose records are stored together at its end, or not at all if it ends with an exception."""
         return AsyncTransaction(self)

@@ -1,7 +1,7 @@
-"""Consumers: records of topics one after the other, from the offsets of their group.
+"""Consumers: records of topics in order, from the committed offsets of their group.
 
-A consumer has a cursor for each partition it reads. What was fetched and not returned yet waits there, so a cursor's
-position is that of the next record to be returned, and this is what is committed.
+A consumer has a cursor for each partition it reads, which also holds records that are fetched but not returned. A
+cursor's position is the offset of the next record to return, and this is what is committed.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from penstock.clients.flymq.errors import NotFound
 from penstock.wire.flymq import messages as m
 
 MODES: Final = ("earliest", "latest", "commit")
-MIN_PAUSE: Final = 0.005  # seconds between two fetches that find nothing, doubled each time
+MIN_PAUSE: Final = 0.005  # seconds between two fetches that return nothing; doubles each time
 MAX_PAUSE: Final = 0.1
 
-_ITERATION_SECONDS: Final = 1.0  # how long one poll of an endless iteration lasts
+_ITERATION_SECONDS: Final = 1.0  # timeout of each poll in an endless iteration
 
 C = TypeVar("C", Client, AsyncClient)
 T = TypeVar("T")
@@ -39,7 +39,7 @@ class Record(NamedTuple):
 
 
 class Cursor:
-    """The position of a consumer in one partition, and the records that it has prefetched."""
+    """The position of a consumer in one partition, and its prefetched records."""
 
     __slots__ = ("committed", "fetch_offset", "partition", "prefetched", "topic")
 
@@ -75,7 +75,7 @@ class _ConsumerProcedures(Generic[C]):
         group: str = "",
         mode: str | None = None,
         partitions: Sequence[int] | None = None,
-        filter: str = "",  # noqa: A002 - its name
+        filter: str = "",  # noqa: A002 - the protocol's name
         prefetch: int = 500,
         auto_commit: bool = True,
         commit_seconds: float = 1.0,
@@ -102,8 +102,8 @@ class _ConsumerProcedures(Generic[C]):
         self._refresh_seconds = refresh_seconds
         self._clock = clock
         self._cursors: dict[tuple[str, int], Cursor] = {}
-        self._rotation: deque[Cursor] = deque()  # the first is the next to return records from
-        self._joined: int | None = None  # the number of the connection that is a member of the group
+        self._rotation: deque[Cursor] = deque()  # records are returned from the first one next
+        self._joined: int | None = None  # number of the connection that joined the group
         self._refreshed = 0.0
         self._commit_due = clock() + commit_seconds
 
@@ -115,13 +115,13 @@ class _ConsumerProcedures(Generic[C]):
 
     @procedure_method
     def close(self) -> Procedure[None]:
-        """Commit, if that is automatic. The client stays open."""
+        """Commit, with automatic commits. The client stays open."""
         if self._auto_commit:
             yield from self._commit()
 
     @procedure_method
     def poll(self, most: int = 500, timeout: float = 1.0) -> Procedure[list[Record]]:
-        """Up to `most` records; none only if none come within `timeout` seconds."""
+        """Up to `most` records; an empty list only if none arrive within `timeout` seconds."""
         if most < 1:
             raise ValueError("at least one record must be asked for")
         if self._auto_commit and self._clock() >= self._commit_due:
@@ -141,12 +141,13 @@ class _ConsumerProcedures(Generic[C]):
 
     @procedure_method
     def commit(self) -> Procedure[None]:
-        """Store the group's offsets: behind the last record that was returned."""
+        """Commit the group's offsets: one past the last record returned."""
         yield from self._commit()
 
     @procedure_method
     def seek(self, topic: str, partition: int, to: int | str) -> Procedure[None]:
-        """Go on from an offset, or from `earliest` or `latest`."""
+        """Continue at an offset, or at `earliest` or `latest`. Raises ValueError for a partition that this consumer
+        does not read."""
         yield from self._assign()
         cursor = self._cursors.get((topic, partition))
         if cursor is None:
@@ -159,7 +160,7 @@ class _ConsumerProcedures(Generic[C]):
 
     @procedure_method
     def seek_to_time(self, timestamp_ms: int) -> Procedure[None]:
-        """Go on, in all partitions, from the first record that is not older."""
+        """Continue, in all partitions, at the first record that is not older."""
         yield from self._assign()
         cursors = list(self._rotation)
         specs = [requests.seek_to_timestamp(c.topic, c.partition, timestamp_ms) for c in cursors]
@@ -169,7 +170,7 @@ class _ConsumerProcedures(Generic[C]):
     # -- partitions
 
     def _assign(self) -> Procedure[None]:
-        """Make sure that there is a cursor for every partition that is to be read."""
+        """Make sure that there is a cursor for every partition to read."""
         now = self._clock()
         first = self._joined is None
         if first or (self._has_patterns and now - self._refreshed >= self._refresh_seconds):
@@ -183,7 +184,7 @@ class _ConsumerProcedures(Generic[C]):
         return any(patterns.is_pattern(topic) for topic in self._topics)
 
     def _refresh(self, first: bool) -> Procedure[None]:
-        """Look for topics that have no cursors yet."""
+        """Find topics that have no cursors yet."""
         names = [topic for topic in self._topics if not patterns.is_pattern(topic)]
         if self._has_patterns:
             (listed,) = results_of((yield [requests.list_topics()]))
@@ -193,7 +194,7 @@ class _ConsumerProcedures(Generic[C]):
         if not new:
             return
         partitions = yield from self._partitions_of(new)
-        # A topic that was created later than the consumer is read from its start: nothing in it is older.
+        # A topic created after the consumer is read from its start: all its records are new.
         mode = self._mode if first or self._mode == "commit" else "earliest"
         yield from self._subscribe(partitions, mode)
 
@@ -205,7 +206,7 @@ class _ConsumerProcedures(Generic[C]):
         return [(topic.topic, part.partition) for topic in results_of(found) for part in topic.partitions]
 
     def _deleted(self, topic: str, outcome: Any) -> bool:
-        """True for a topic that was found by a pattern, and has been deleted."""
+        """True if the topic was found by a pattern, and has been deleted."""
         return isinstance(outcome, NotFound) and topic not in self._topics
 
     def _subscribe(self, partitions: Sequence[tuple[str, int]], mode: str) -> Procedure[None]:
@@ -218,7 +219,7 @@ class _ConsumerProcedures(Generic[C]):
             self._rotation.append(cursor)
 
     def _rejoin(self) -> Procedure[None]:
-        """The connection is a new one: it becomes a member of the group too. Positions are not changed by that."""
+        """Join the group on a new connection. Positions do not change."""
         if self._group and self._cursors:
             topics = dict(self._cursors.keys())  # any one partition of each
             results_of((yield [requests.subscribe(topic, self._group, number) for topic, number in topics.items()]))
@@ -227,7 +228,7 @@ class _ConsumerProcedures(Generic[C]):
     # -- records
 
     def _pop(self, limit: int) -> list[Record]:
-        """Prefetched records, of every partition in turn."""
+        """Up to `limit` prefetched records, from one partition after the other."""
         records: list[Record] = []
         for _ in range(len(self._rotation)):
             if len(records) < limit and self._rotation[0].prefetched:
@@ -236,7 +237,7 @@ class _ConsumerProcedures(Generic[C]):
         return records
 
     def _fetch(self, limit: int) -> Procedure[bool]:
-        """Fetch from all partitions. True if anything was there."""
+        """Fetch from all partitions. True if there were any records."""
         cursors = list(self._rotation)
         count = max(limit, self._prefetch)
         specs = [requests.fetch_binary(c.topic, c.partition, c.fetch_offset, count, self._filter) for c in cursors]
@@ -269,14 +270,14 @@ class _ConsumerProcedures(Generic[C]):
 class Consumer(_ConsumerProcedures[Client]):
     """Reads topics through a blocking client.
 
-    `topics` are names, or patterns: `+` is one level, `#` all further ones, `/` is between levels; topics that match
-    are looked for again every `refresh_seconds`. All partitions are read, or those in `partitions`: the broker does
-    not share them out among the members of a group, so consumers that share a topic are given different ones.
+    `topics` are names or patterns: `+` is one level, `#` all further ones, `/` separates levels; matching topics are
+    looked up again every `refresh_seconds`. All partitions are read, or those in `partitions`: the broker does not
+    assign partitions to the members of a group, so give consumers that share a topic different ones.
 
-    `mode` says where to start: `commit`, from the group's offsets, is the default with a group; `latest` without;
-    `earliest`. With `auto_commit`, what was returned counts as done with the next poll, and is committed at most
-    every `commit_seconds`, and on `close`: every record is seen at least once. Leave a `with` block by an exception
-    and nothing is committed on the way out. Positions survive a reconnect.
+    `mode` is the start position: `commit`, the group's offsets, is the default with a group; `latest` without one; or
+    `earliest`. With `auto_commit`, returned records count as processed at the next poll, and are committed at most
+    every `commit_seconds`, and on `close`: every record is seen at least once. If an exception leaves the `with` block,
+    nothing more is committed. Positions survive a reconnect.
     """
 
     def __enter__(self) -> Self:
@@ -289,7 +290,7 @@ class Consumer(_ConsumerProcedures[Client]):
             self.close()
 
     def __iter__(self) -> Iterator[Record]:
-        """Records as they come, without end. Each counts as done when the next one is taken."""
+        """Records as they arrive; endless. Each counts as processed when the next one is taken."""
         while True:
             yield from self.poll(1, _ITERATION_SECONDS)
 
@@ -298,7 +299,7 @@ class Consumer(_ConsumerProcedures[Client]):
 
 
 class AsyncConsumer(_ConsumerProcedures[AsyncClient]):
-    """The same as `Consumer` through an asyncio client; for one task at a time."""
+    """`Consumer` on an asyncio client; for one task at a time."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -310,7 +311,7 @@ class AsyncConsumer(_ConsumerProcedures[AsyncClient]):
             await self.close()
 
     async def __aiter__(self) -> AsyncIterator[Record]:
-        """Records as they come, without end. Each counts as done when the next one is taken."""
+        """Records as they arrive; endless. Each counts as processed when the next one is taken."""
         while True:
             for record in await self.poll(1, _ITERATION_SECONDS):
                 yield record

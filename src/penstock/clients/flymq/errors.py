@@ -1,6 +1,6 @@
-"""Errors of FlyMQ's clients, in the family of all clients' errors.
+"""Errors of FlyMQ's clients, derived from those of the core.
 
-A FlyMQ server tells an error by a text and by nothing else. `reply_error` makes an exception of the text, by a table.
+A FlyMQ server reports an error only as text. `reply_error` maps it to an exception, by a table.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ class FlyMqError(core.PenstockError):
 
 
 class Unsendable(FlyMqError, core.Unsendable):
-    """The request cannot be carried by the protocol. Nothing was sent."""
+    """The protocol cannot express the request. Nothing was sent."""
 
 
 class BadReply(FlyMqError, core.BadReply):
-    """The server sent something that is no answer to the request. The connection was closed. As far as this server can
-    be trusted at all, the outcome is unknown."""
+    """The server sent something that is not a valid reply to the request. The connection was closed. The outcome of the
+    request is unknown."""
 
 
 class ConnectionFailed(FlyMqError, core.ConnectionFailed):
-    """No connection, or none that held until the reply, in as many attempts as the retry policy allows. The request was
-    not carried out, or may be repeated without harm."""
+    """No connection was established, or none lasted until the reply, in as many attempts as the retry policy allows.
+    The request was not executed, or is safe to repeat."""
 
 
 class OutcomeUnknown(FlyMqError, core.OutcomeUnknown):
-    """The connection was lost after the request was sent and before its reply came: it may have been carried out, or
-    not. Raised for what must not be carried out twice, unless the caller had said `retry=True`."""
+    """The connection was lost between request and reply: the request may have been executed or not. Raised for requests
+    that must not be executed twice, unless called with `retry=True`."""
 
 
 class PipelineError(FlyMqError, core.PipelineError):
-    """Not all of `produce_many` succeeded. `results` has one entry for each record that was sent, in order: where it is
-    stored, or the error. Records behind those were not sent."""
+    """Not all of `produce_many` succeeded. `results` has one entry for each record that was sent, in order: its
+    metadata, or the error. Later records were not sent."""
 
     def __init__(self, results: Sequence[Any]) -> None:
         errors = [result for result in results if isinstance(result, FlyMqError)]
@@ -52,7 +52,7 @@ FAMILY: Final = core.ErrorFamily(Unsendable, BadReply, ConnectionFailed, Outcome
 
 
 class ReplyError(FlyMqError, core.ReplyError):
-    """The server refused the request: it was wrong in itself, unless a more exact class says otherwise."""
+    """The server refused the request: it was invalid, unless a subclass says otherwise."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -72,7 +72,7 @@ class AlreadyExists(ReplyError):
 
 
 class AuthenticationRequired(ReplyError):
-    """Only a user who has logged in may do this."""
+    """The request requires a login."""
 
 
 class LoginFailed(ReplyError):
@@ -80,32 +80,33 @@ class LoginFailed(ReplyError):
 
 
 class Unauthorized(ReplyError):
-    """This user may not do this."""
+    """The user lacks the permission."""
 
 
 class SchemaRejected(ReplyError):
-    """The value does not fit the schema, or the schema does not fit its earlier versions, or is none."""
+    """The value does not match the schema, or the schema is invalid or incompatible with its earlier versions."""
 
 
 class TransactionOver(ReplyError):
-    """The transaction was rolled back, also because it took too long or its connection broke; or it never was."""
+    """The transaction was rolled back, perhaps because it took too long or its connection broke; or it never
+    existed."""
 
 
 class OutOfOrder(ReplyError):
-    """The batch of a producer does not follow the last one that is stored. It is not stored."""
+    """The sequence number of a producer's batch does not follow the last stored one. The batch is not stored."""
 
 
 class ProducerFenced(ReplyError):
-    """Another producer of this name has begun a higher epoch. The batch is not stored."""
+    """Another producer with this name has begun a higher epoch. The batch is not stored."""
 
 
 class ServerFailed(ReplyError):
-    """The server could not do it now, through no fault of the request. It may be sent again after a while."""
+    """The server could not execute the request now, through no fault of the client. It may be retried after a while."""
 
 
 class WriteDoubtful(OutcomeUnknown, ReplyError):
-    """The server's disk failed while it wrote the request, and it said so: what is stored is known when it has been
-    started again. Never sent again by the client."""
+    """The server reported that its disk failed while it wrote the request: what is stored is known after its restart.
+    Never retried by the client."""
 
 
 _WHOLE: Final[dict[str, type[ReplyError]]] = {
@@ -123,7 +124,7 @@ _WHOLE: Final[dict[str, type[ReplyError]]] = {
     "internal error": ServerFailed,
 }
 
-# Tried in this order. Names that a client chose come last in a text, or in quotation marks, so a start is safe.
+# Tried in this order. Names chosen by clients are at the end of a text or quoted, so comparing its start is safe.
 _STARTS: Final[tuple[tuple[str, type[ReplyError]], ...]] = (
     ("topic not found", NotFound),
     ("consumer group not found", NotFound),
@@ -141,7 +142,7 @@ _STARTS: Final[tuple[tuple[str, type[ReplyError]], ...]] = (
     ("not partition leader", ServerFailed),
 )
 
-# A start and an end, with a name or a number in between.
+# Start and end of a text, with a name or a number in between.
 _ENDS: Final[tuple[tuple[str, str, type[ReplyError]], ...]] = (
     ("partition ", " not found", NotFound),
     ("partition ", " out of range", NotFound),

@@ -1,6 +1,6 @@
-"""Topic patterns: `+` is one level, `#` at the end is all further ones, `/` is between levels.
+"""Topic patterns: `+` is one level, `#` at the end is all further ones, `/` separates levels.
 
-`a/#` also matches `a`. The server knows no patterns: a consumer asks for the topics that there are.
+`a/#` also matches `a`. The server does not support patterns: a consumer lists the topics and matches them itself.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ def is_pattern(topic: str) -> bool:
 
 
 def check(pattern: str) -> None:
-    """ValueError if a `#` is not at the end."""
+    """Raises ValueError if a `#` is not at the end."""
     if "#" in pattern.split("/")[:-1]:
         raise ValueError(f"# must be the last level of a pattern: {pattern!r}")
 

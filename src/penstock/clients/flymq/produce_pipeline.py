@@ -1,7 +1,7 @@
-"""`produce_many`: many records, each as a PRODUCE of its own, without waiting for each reply.
+"""`produce_many`: many records, each as its own PRODUCE, without waiting for each reply.
 
-The records go out in batches, two of which are in flight. A batch is encoded, and its replies are decoded, by shorter
-ways than those of single requests.
+The records are sent in batches, two of which are in flight. Batches have faster encoding and decoding than single
+requests.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from penstock.wire.flymq import messages as m
 from penstock.wire.flymq.frames import Frame
 from penstock.wire.flymq.opcodes import FLAG_BINARY, MAGIC, MAX_PAYLOAD, VERSION, Op
 
-MAX_WINDOW: Final = 4096  # records in flight; their replies must fit the buffers between here and there
+MAX_WINDOW: Final = 4096  # records in flight; their replies must fit into the buffers between both sides
 BATCH_BYTES: Final = 256 * 1024  # of the values in one batch
 
 _HEADER: Final = struct.Struct(">BBBBI")
 _LENGTH: Final = struct.Struct(">I")
 _PARTITION: Final = struct.Struct(">i")
-_STORED: Final = struct.Struct(">iQqii")  # behind the topic in the reply to a PRODUCE
+_STORED: Final = struct.Struct(">iQqii")  # follows the topic in the reply to a PRODUCE
 
 
 class ProduceBatch(RequestBatch):
-    """Records of one topic, each as a PRODUCE of its own."""
+    """Records of one topic, each as its own PRODUCE."""
 
     __slots__ = ("_prefix", "_topic")
 
@@ -63,7 +63,7 @@ class ProduceBatch(RequestBatch):
 
 
 def encoded_topic(topic: str) -> bytes:
-    """The name as it is sent. Raises Unsendable."""
+    """The encoded name. Raises Unsendable."""
     try:
         name = topic.encode()
     except UnicodeEncodeError as error:
@@ -88,8 +88,8 @@ class _Pipeline:
         self._outcomes: list[Any] = []
 
     def send(self, batch: ProduceBatch) -> Procedure[None]:
-        """Send on the connection of the batches in flight, so that no record overtakes another; on a new one if that
-        is lost and nothing with it. Sends nothing once something has failed."""
+        """Send on the connection of the batches in flight, to preserve the order of records; on a new one if that is
+        lost and no batch failed with it. Sends nothing after a failure."""
         if self.in_flight:
             assert self.connection is not None
             yield Drain(self.connection)
@@ -105,7 +105,7 @@ class _Pipeline:
         yield from self.finish(at_most=1)
 
     def finish(self, at_most: int = 0) -> Procedure[None]:
-        """Wait until at most so many batches are in flight."""
+        """Wait until at most `at_most` batches are in flight."""
         while len(self.in_flight) > at_most:
             batch = self.in_flight.popleft()
             assert self.connection is not None
@@ -130,8 +130,8 @@ def produce_many(
     *,
     window: int = 1024,
 ) -> Procedure[list[m.RecordMetadata]]:
-    """Store records, each for itself, without waiting for each reply; `window` of them at most are in flight. The
-    first failure stops the sending; PipelineError then says what became of each record that was sent."""
+    """Store records independently, without waiting for each reply; at most `window` of them are in flight. Stops at the
+    first failure; PipelineError then has the outcome of each record that was sent."""
     pipeline = _Pipeline()
     for batch in _batches(topic, values, keys, partition, window):
         yield from pipeline.send(batch)
@@ -144,7 +144,7 @@ def produce_many(
 def _batches(
     topic: str, values: Iterable[bytes], keys: Iterable[bytes | None] | None, partition: int, window: int
 ) -> Iterator[ProduceBatch]:
-    """The records in batches of which two may be in flight."""
+    """The records in batches, sized so that two of them fill the window."""
     if not 2 <= window <= MAX_WINDOW:
         raise ValueError(f"window must be from 2 to {MAX_WINDOW}")
     remaining = iter(values)

@@ -1,7 +1,7 @@
-"""Producers: take single records, and send them in batches. Which records go together is decided in `batches`.
+"""Producers: accept single records, and send them in batches. `batches` decides which records are sent together.
 
-Batches of one topic are sent in the order of their records, and the next ones are sent when the last ones are
-answered: while a request is in flight, records collect for the next.
+Batches of one topic are sent in the order of their records, and the next ones are sent after the previous ones are
+answered: while a request is in flight, records are collected for the next one.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ MAX_RECORDS: Final = 1000
 MAX_BYTES: Final = 1 << 20
 LINGER: Final = 0.005
 BUFFER_BYTES: Final = 32 << 20
-DELIVERY_TIMEOUT: Final = 120.0  # seconds for which an idempotent producer tries to store a batch
+DELIVERY_TIMEOUT: Final = 120.0  # seconds for which an idempotent producer retries a batch
 
 C = TypeVar("C", Client, AsyncClient)
 
 
 class _Delivery:
-    """The outcome of a record, once it is there."""
+    """The future outcome of a record."""
 
     __slots__ = ("_batch", "_index")
 
@@ -45,32 +45,32 @@ class _Delivery:
 
 
 class Delivery(_Delivery):
-    """The outcome of a record, once it is there."""
+    """The future outcome of a record."""
 
     __slots__ = ()
 
     def result(self, timeout: float | None = None) -> m.RecordMetadata:
-        """Wait for the record's partition and offset; at offset `DIVERTED` it is among the topic's dead letters. Raises
-        the reason why it is not stored, or TimeoutError."""
+        """Wait for the record's partition and offset; offset `DIVERTED` means that it became a dead letter of the
+        topic. Raises the error if it is not stored, or TimeoutError."""
         if not self._batch.signal.wait(timeout):
             raise TimeoutError(f"the record was not stored in {timeout:g} seconds")
         return self._batch.metadata(self._index)
 
 
 class AsyncDelivery(_Delivery):
-    """The outcome of a record: await it."""
+    """The future outcome of a record: await it."""
 
     __slots__ = ()
 
     def __await__(self) -> Generator[Any, None, m.RecordMetadata]:
-        """The record's partition and offset; at offset `DIVERTED` it is among the topic's dead letters. Raises the
-        reason why it is not stored."""
+        """The record's partition and offset; offset `DIVERTED` means that it became a dead letter of the topic. Raises
+        the error if it is not stored."""
         yield from self._batch.signal.wait().__await__()
         return self._batch.metadata(self._index)
 
 
 class _ProducerState(Generic[C]):
-    """State of a producer of either kind."""
+    """The state of a producer of either kind."""
 
     def __init__(
         self,
@@ -95,17 +95,17 @@ class _ProducerState(Generic[C]):
         self._start()
 
     def _start(self) -> None:
-        """Whatever else the kind of producer needs."""
+        """Initialize the state of this kind of producer."""
         raise NotImplementedError
 
     def _send(self, batches: Sequence[Batch]) -> Procedure[None]:
-        """Send these batches together, and settle them, whatever happens."""
+        """Send these batches together, and settle them in any case."""
         if self._sequences is not None:
             return (yield from send_once(batches, self._sequences, self._client.retry_delay, self._settle))
         outcomes: Sequence[Any] = [OutcomeUnknown("The producer was interrupted")] * len(batches)
         try:
             outcomes = yield [batch.request(self._retry) for batch in batches]
-        except Exception as error:  # noqa: BLE001 - nobody above would see it
+        except Exception as error:  # noqa: BLE001 - no caller would see it
             outcomes = [batch_failure(error)] * len(batches)
         finally:
             self._settle(batches, outcomes)
@@ -124,12 +124,12 @@ class _ProducerState(Generic[C]):
 
 
 class Producer(_ProducerState[Client], Closing):
-    """Sends records in batches, from any number of threads, by a thread and a connection of its own.
+    """Sends records in batches, from any number of threads, with its own thread and connection.
 
-    A batch is sent when it has `max_records` records or `max_bytes` bytes, or its first record has waited for `linger`
-    seconds. `send` waits while more than `buffer_bytes` are not settled. A batch whose connection was lost is not sent
-    again, unless `retry` is set: then records are stored at least once, and perhaps twice; or it is `idempotent`: then
-    they are sent again for `timeout` seconds, over restarts of the server too, and are stored exactly once.
+    A batch is sent when it has `max_records` records or `max_bytes` bytes, or when its first record has waited for
+    `linger` seconds. `send` blocks while more than `buffer_bytes` have no outcome. A batch whose connection was lost is
+    not retried, unless `retry` is set: then records are stored at least once, perhaps twice; or with `idempotent`: then
+    batches are retried for `timeout` seconds, also across restarts of the server, and are stored exactly once.
     """
 
     def _start(self) -> None:
@@ -142,7 +142,7 @@ class Producer(_ProducerState[Client], Closing):
     def send(
         self, topic: str, value: bytes, key: bytes | None = None, partition: int = ANY, headers: Headers = ()
     ) -> Delivery:
-        """Take a record, to be sent soon."""
+        """Add a record to the next batch. Blocks only while the buffer is full."""
         with self._changed:
             while self._batcher.byte_size >= self._buffer_bytes and not self._closed:
                 self._changed.wait()
@@ -156,8 +156,8 @@ class Producer(_ProducerState[Client], Closing):
         return Delivery(batch, index)
 
     def flush(self) -> None:
-        """Send everything now, and wait until it is stored. Raises the first failure since the last flush, also one
-        that a delivery has raised already."""
+        """Send everything now, and wait until it is stored. Raises the first failure since the last flush, even if a
+        delivery has already raised it."""
         with self._changed:
             self._flushes += 1
             self._changed.notify_all()
@@ -167,7 +167,7 @@ class Producer(_ProducerState[Client], Closing):
             self._raise_failure()
 
     def close(self) -> None:
-        """Flush, and close the producer's connection. Raises as `flush` does."""
+        """Flush, and close the producer's connection. Raises like `flush`."""
         try:
             self.flush()
         finally:
@@ -192,7 +192,7 @@ class Producer(_ProducerState[Client], Closing):
             self._changed.notify_all()
 
     def _next(self) -> list[Batch] | None:
-        """Wait for batches to send; None if there will be none any more."""
+        """Wait for batches to send; None if there will be no more."""
         while True:
             now = time.monotonic()
             batches = self._batcher.due(now, everything=self._flushes > 0 or self._closed)
@@ -205,7 +205,7 @@ class Producer(_ProducerState[Client], Closing):
 
 
 class AsyncProducer(_ProducerState[AsyncClient], AsyncClosing):
-    """The same as `Producer` for the tasks of one event loop, through their client."""
+    """`Producer` for the tasks of one event loop, on their client."""
 
     def _start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -219,7 +219,7 @@ class AsyncProducer(_ProducerState[AsyncClient], AsyncClosing):
     async def send(
         self, topic: str, value: bytes, key: bytes | None = None, partition: int = ANY, headers: Headers = ()
     ) -> AsyncDelivery:
-        """Take a record, to be sent soon."""
+        """Add a record to the next batch. Waits only while the buffer is full."""
         await self._below_limit.wait()
         if self._closed:
             raise ValueError("the producer is closed")
@@ -232,8 +232,8 @@ class AsyncProducer(_ProducerState[AsyncClient], AsyncClosing):
         return AsyncDelivery(batch, index)
 
     async def flush(self) -> None:
-        """Send everything now, and wait until it is stored. Raises the first failure since the last flush, also one
-        that a delivery has raised already."""
+        """Send everything now, and wait until it is stored. Raises the first failure since the last flush, even if a
+        delivery has already raised it."""
         self._flushes += 1
         try:
             self._schedule()
@@ -243,7 +243,7 @@ class AsyncProducer(_ProducerState[AsyncClient], AsyncClosing):
         self._raise_failure()
 
     async def close(self) -> None:
-        """Flush; the client stays open. Raises as `flush` does."""
+        """Flush; the client stays open. Raises like `flush`."""
         try:
             await self.flush()
         finally:
@@ -252,7 +252,7 @@ class AsyncProducer(_ProducerState[AsyncClient], AsyncClosing):
                 await self._sending
 
     def _schedule(self) -> None:
-        """See to it that what is waiting is sent in time. While a request is in flight, its end sees to it."""
+        """Schedule the sending of waiting records. While a request is in flight, its end does that."""
         if self._sending is not None:
             return
         wait = self._batcher.wait(self._loop.time())

@@ -1,6 +1,6 @@
-"""Requests: for every opcode a function that makes a `RequestSpec` of plain arguments.
+"""Requests: for every opcode a function that makes a `RequestSpec` from plain arguments.
 
-Both clients have a method for each of these functions, of the same name and arguments; `pipeline` of both takes the
+Both clients have a method with the same name and arguments for each of these functions; `pipeline` of both takes the
 specs themselves.
 """
 
@@ -25,7 +25,7 @@ DIVERTED: Final = -1
 
 
 def _done(reply: m.Done) -> None:
-    """Raise the failure that the original reports in this way; our broker sends an ERROR instead."""
+    """Raise an error for a failure reported in this form, as the original does; our broker sends an ERROR instead."""
     if not reply.success:
         raise reply_error(reply.message)
 
@@ -70,9 +70,10 @@ def _idempotent(request: m.Request, decode: Callable[[Any], T], *, changes: bool
 def produce(
     topic: str, value: bytes, key: bytes | None = None, partition: int = ANY, *, retry: bool = False
 ) -> RequestSpec[m.RecordMetadata]:
-    """Store a record; the answer says where. Without a partition, the key or else the turn decides.
+    """Store a record; the reply has its partition and offset. Without a partition, the key selects it, or without a
+    key, round-robin does.
 
-    With `retry` it is sent again if its outcome is unknown: it may then be there twice."""
+    With `retry` it is sent again if its outcome is unknown: it may then be stored twice."""
     return RequestSpec(m.Produce(topic, key, value, partition), whole, idempotent=retry, changes=retry)
 
 
@@ -84,8 +85,8 @@ def produce_batch(
     *,
     retry: bool = False,
 ) -> RequestSpec[m.ProducedBatch]:
-    """Store records of one topic, all or none; one partition for all, or one for each. A record at offset `DIVERTED`
-    did not fit the topic's schema and is among its dead letters. About `retry` see `produce`."""
+    """Store records of one topic, all or none; with one partition for all, or one for each. An offset of `DIVERTED`
+    means that a record did not match the topic's schema and became a dead letter. For `retry` see `produce`."""
     columns = list(values)
     count = len(columns)
     chosen = [partitions] * count if isinstance(partitions, int) else list(partitions)
@@ -111,9 +112,9 @@ def produce_records(
     epoch: int = 0,
     sequence: int = 0,
 ) -> RequestSpec[m.ProducedBatch]:
-    """Store records of one topic, all or none, with headers for each or for none. With a producer's name it may be sent
-    again: the batch of this number is stored once. Numbers of one producer, epoch and topic follow each other without a
-    gap (OutOfOrder); a higher epoch begins anew, and ends the lower ones (ProducerFenced)."""
+    """Store records of one topic, all or none, with headers for each or for none. With a producer name the request is
+    idempotent: a batch with the same sequence number is stored once. Sequence numbers of one producer, epoch and topic
+    must have no gaps (OutOfOrder); a higher epoch starts again, and fences lower ones (ProducerFenced)."""
     plain = produce_batch(topic, values, keys, partitions)
     batch: m.ProduceBatch = plain.request
     texts = [list(each) for each in headers]
@@ -135,13 +136,13 @@ def produce_delayed(
     *,
     retry: bool = False,
 ) -> RequestSpec[m.RecordMetadata]:
-    """Store a record that appears later. The offset in the answer is the id for `cancel_delayed`."""
+    """Store a record that appears after a delay. The offset in the reply is the id for `cancel_delayed`."""
     request = m.ProduceDelayed(topic, value, delay_ms, key, partition, list(headers))
     return RequestSpec(request, whole, idempotent=retry, changes=retry)
 
 
 def cancel_delayed(message_id: int | str) -> RequestSpec[None]:
-    """NotFound if it has appeared already."""
+    """Cancel a delayed record. Raises NotFound if it has already appeared."""
     return RequestSpec(m.CancelDelayed(str(message_id)), _done)
 
 
@@ -155,23 +156,23 @@ def produce_with_ttl(
     *,
     retry: bool = False,
 ) -> RequestSpec[m.RecordMetadata]:
-    """Store a record that is not served any more after so many milliseconds; 0: as the topic says."""
+    """Store a record that expires after `ttl_ms` milliseconds; 0: the topic's default."""
     request = m.ProduceWithTtl(topic, value, ttl_ms, key, partition, list(headers))
     return RequestSpec(request, whole, idempotent=retry, changes=retry)
 
 
 def produce_with_schema(topic: str, schema: str, value: bytes, *, retry: bool = False) -> RequestSpec[m.RecordMetadata]:
-    """Store a record if it fits the schema; SchemaRejected if it does not."""
+    """Store a record if it matches the schema; raises SchemaRejected if not."""
     return RequestSpec(m.ProduceWithSchema(topic, schema, value), whole, idempotent=retry, changes=retry)
 
 
 def consume(topic: str, offset: int, partition: int = 0) -> RequestSpec[m.Consumed]:
-    """The record at this offset; EndOfLog if there is none."""
+    """The record at this offset. Raises EndOfLog if there is none."""
     return _idempotent(m.Consume(topic, partition, offset), whole)
 
 
 def consume_zero_copy(topic: str, offset: int, partition: int = 0) -> RequestSpec[m.Consumed]:
-    """The same as `consume`, by the opcode that the original has for large records."""
+    """`consume` with the opcode that the original has for large records."""
     return _idempotent(m.ConsumeZeroCopy(topic, partition, offset), whole)
 
 
@@ -180,10 +181,10 @@ def fetch(
     partition: int,
     offset: int,
     max_messages: int = 100,
-    filter: str = "",  # noqa: A002 - its name
+    filter: str = "",  # noqa: A002 - the protocol's name
 ) -> RequestSpec[m.Fetched]:
-    """Records from this offset on, and the offset to go on with. With a filter, only those that match: `$.path`, a part
-    of the key or the value, or a regular expression."""
+    """Records from this offset on, and the next offset to fetch. With a filter, only those that match: `$.path`, a
+    substring of the key or the value, or a regular expression."""
     return _idempotent(m.Fetch(topic, partition, offset, max_messages, filter, bool(filter)), whole)
 
 
@@ -192,17 +193,17 @@ def fetch_binary(
     partition: int,
     offset: int,
     max_messages: int = 100,
-    filter: str = "",  # noqa: A002 - its name
+    filter: str = "",  # noqa: A002 - the protocol's name
 ) -> RequestSpec[m.Fetched]:
-    """The same as `fetch`, by the other opcode."""
+    """`fetch` with the other opcode."""
     return _idempotent(m.FetchBinary(topic, partition, offset, max_messages, filter), whole)
 
 
 def fetch_records(
     topic: str, partition: int, offset: int, max_messages: int = 100, wait_ms: int = 0
 ) -> RequestSpec[m.FetchedRecords]:
-    """Records from this offset on, with their times and headers, and the offset to go on with. Waits for the first one
-    for so many milliseconds, 9 seconds at most."""
+    """Records from this offset on, with their timestamps and headers, and the next offset to fetch. Waits for the first
+    record for up to `wait_ms`, at most 9 seconds."""
     return _idempotent(m.FetchRecords(topic, partition, offset, max_messages, wait_ms), whole)
 
 
@@ -210,12 +211,12 @@ def fetch_records(
 
 
 def create_topic(topic: str, partitions: int = 1) -> RequestSpec[None]:
-    """A topic that exists is left as it is."""
+    """Create a topic; an existing one is not changed."""
     return _idempotent(m.CreateTopic(topic, partitions), _done, changes=True)
 
 
 def delete_topic(topic: str) -> RequestSpec[None]:
-    """The topic with its records. One that is not there is deleted already."""
+    """Delete a topic and its records. A missing topic is no error."""
     return RequestSpec(m.DeleteTopic(topic), _done)
 
 
@@ -224,7 +225,7 @@ def list_topics() -> RequestSpec[list[str]]:
 
 
 def metadata(topic: str) -> RequestSpec[m.TopicMetadata]:
-    """The partitions, each with its first offset and the one behind its last record."""
+    """The partitions, each with its first offset and its end offset."""
     return _idempotent(m.Metadata(topic), whole)
 
 
@@ -232,30 +233,30 @@ def metadata(topic: str) -> RequestSpec[m.TopicMetadata]:
 
 
 def subscribe(topic: str, group: str = "", partition: int = 0, mode: str = "latest") -> RequestSpec[int]:
-    """The offset at which to start: `earliest`, `latest`, or `commit`, where the group stands. The connection is a
-    member of the group from then on."""
+    """The start offset for mode `earliest`, `latest`, or `commit` (the group's offset). The connection becomes a member
+    of the group."""
     return _idempotent(m.Subscribe(topic, group, partition, mode), _offset)
 
 
 def commit(topic: str, group: str, partition: int, offset: int) -> RequestSpec[None]:
-    """Store the offset from which the group goes on."""
+    """Store the offset at which the group continues."""
     return _idempotent(m.Commit(topic, group, partition, offset), _done, changes=True)
 
 
 def get_offset(topic: str, group: str, partition: int = 0) -> RequestSpec[int]:
-    """The committed offset of the group; 0 if it has committed nothing in this partition."""
+    """The committed offset of the group; 0 if there is none in this partition."""
     return _idempotent(m.GetOffset(topic, group, partition), _offset)
 
 
 def reset_offset(topic: str, group: str, partition: int, to: int | str) -> RequestSpec[None]:
-    """Move the group: to an offset, `earliest` or `latest`."""
+    """Move the group's offset to an offset, `earliest` or `latest`."""
     if isinstance(to, int):
         return _idempotent(m.ResetOffset(topic, group, partition, "offset", to), _done, changes=True)
     return _idempotent(m.ResetOffset(topic, group, partition, to), _done, changes=True)
 
 
 def seek_to_timestamp(topic: str, partition: int, timestamp_ms: int, group: str = "") -> RequestSpec[int]:
-    """The first offset that is not older. With a group, it is committed for it."""
+    """The first offset that is not older than this time. With a group, it is also committed."""
     return _idempotent(m.SeekToTimestamp(topic, group, partition, timestamp_ms), _offset, changes=bool(group))
 
 
@@ -279,12 +280,13 @@ def delete_group(topic: str, group: str) -> RequestSpec[None]:
 
 
 def register_schema(name: str, schema_type: str, definition: bytes) -> RequestSpec[m.SchemaSummary]:
-    """The next version of a schema of type `json`, `avro` or `protobuf`; SchemaRejected if it does not fit."""
+    """Register the next version of a schema of type `json`, `avro` or `protobuf`. Raises SchemaRejected if it is
+    incompatible."""
     return RequestSpec(m.RegisterSchema(name, schema_type, definition), whole)
 
 
 def get_schema(name: str, version: int = 0) -> RequestSpec[m.SchemaInfo]:
-    """A version, or the latest."""
+    """One version, by default the latest."""
     return _idempotent(m.GetSchema(name, version), whole)
 
 
@@ -294,17 +296,17 @@ def list_schemas(name: str = "") -> RequestSpec[list[m.SchemaSummary]]:
 
 
 def validate_schema(name: str, value: bytes) -> RequestSpec[m.SchemaVerdict]:
-    """Check a value against the schema: valid or not, and the reasons."""
+    """Validate a value against the schema: valid or not, and the reasons."""
     return _idempotent(m.ValidateSchema(name, value), whole)
 
 
 def delete_schema(name: str, version: int = 0) -> RequestSpec[None]:
-    """A version, or all."""
+    """Delete one version, by default all."""
     return RequestSpec(m.DeleteSchema(name, version), _done)
 
 
 def set_compatibility(name: str, mode: str) -> RequestSpec[None]:
-    """Set how the versions of a schema must fit each other: `none`, `backward`, `forward`, `full`."""
+    """Set how versions of a schema must be compatible: `none`, `backward`, `forward`, `full`."""
     return _idempotent(m.SetCompatibility(name, mode), _done, changes=True)
 
 
@@ -312,17 +314,18 @@ def set_compatibility(name: str, mode: str) -> RequestSpec[None]:
 
 
 def fetch_dlq(topic: str, max_messages: int = 100) -> RequestSpec[list[m.DlqMessage]]:
-    """Dead letters of the topic, oldest first: records that were refused or given up."""
+    """Dead letters of the topic, oldest first: records that were rejected, or whose delivery was given up."""
     return _idempotent(m.FetchDlq(topic, max_messages), lambda reply: reply.messages)
 
 
 def fetch_dlq_page(topic: str, max_messages: int = 100, offset: int | None = None) -> RequestSpec[m.DlqMessages]:
-    """Dead letters of the topic from this offset among them on, and `next_offset`, where to go on if there are more."""
+    """Dead letters of the topic from this dead-letter offset on, and `next_offset`, where to continue if there are
+    more."""
     return _idempotent(m.FetchDlq(topic, max_messages, offset), lambda reply: reply)
 
 
 def replay_dlq(topic: str, which: str | int) -> RequestSpec[None]:
-    """Store a dead letter in its topic again: by its id, or by its offset."""
+    """Store a dead letter in its topic again, by its id or its offset."""
     if isinstance(which, int):
         return RequestSpec(m.ReplayDlq(topic, offset=which), _done)
     return RequestSpec(m.ReplayDlq(topic, message_id=which), _done)
@@ -337,7 +340,7 @@ def purge_dlq(topic: str) -> RequestSpec[None]:
 
 
 def begin() -> RequestSpec[str]:
-    """The id of a new transaction. It ends with the connection, unless it is committed before."""
+    """Begin a transaction; the result is its id. It is rolled back with the connection, unless committed before."""
     return RequestSpec(m.BeginTransaction(), _transaction)
 
 
@@ -349,13 +352,12 @@ def produce_in_transaction(
     partition: int = ANY,
     headers: Sequence[tuple[str, bytes]] = (),
 ) -> RequestSpec[m.RecordMetadata]:
-    """Store a record with the transaction. It has no offset until then."""
+    """Add a record to the transaction. It has no offset until the commit."""
     return RequestSpec(m.ProduceInTransaction(transaction_id, topic, value, key, partition, list(headers)), whole)
 
 
 def commit_transaction(transaction_id: str) -> RequestSpec[None]:
-    """Store the records of the transaction, all or none. May be sent again: it counts once, and TransactionOver says
-    that nothing is stored."""
+    """Store the records of the transaction, all or none. Idempotent; TransactionOver means that nothing is stored."""
     return RequestSpec(
         m.CommitTransaction(transaction_id),
         _transaction_ended,
@@ -369,7 +371,7 @@ def rollback_transaction(transaction_id: str) -> RequestSpec[None]:
     return RequestSpec(m.RollbackTransaction(transaction_id), _transaction_ended)
 
 
-# -- the cluster
+# -- cluster
 
 
 def join_cluster(peer: str) -> RequestSpec[None]:
@@ -385,7 +387,7 @@ def cluster_status() -> RequestSpec[m.ClusterStatus]:
 
 
 def cluster_metadata(topic: str = "") -> RequestSpec[m.ClusterMetadata]:
-    """The nodes that have partitions, of one topic or of all topics."""
+    """The nodes with partitions of one topic, or of all topics."""
     return _idempotent(m.GetClusterMetadata(topic), whole)
 
 
@@ -393,12 +395,13 @@ def cluster_metadata(topic: str = "") -> RequestSpec[m.ClusterMetadata]:
 
 
 def authenticate(username: str, password: str) -> RequestSpec[m.AuthResult]:
-    """Log in; LoginFailed if that is refused. Name and roles are in the answer only if the server is set to tell."""
+    """Log in; raises LoginFailed if refused. The reply has name and roles only if the server is configured to send
+    them."""
     return _idempotent(m.Authenticate(username, password), _logged_in)
 
 
 def use_scope(tenant: str, namespace: str) -> RequestSpec[None]:
-    """Make this tenant and namespace those of the connection."""
+    """Set the tenant and namespace of the connection."""
     return _idempotent(m.UseScope(tenant, namespace), _done)
 
 
@@ -411,12 +414,12 @@ def create_user(username: str, password: str, roles: Sequence[str] = ()) -> Requ
 
 
 def update_user(username: str, roles: Sequence[str], enabled: bool | None = None) -> RequestSpec[None]:
-    """Set the roles and, unless it is None, whether the user may log in."""
+    """Set the roles and, unless None, whether the user may log in."""
     return _idempotent(m.UpdateUser(username, "", "", list(roles), enabled), _done, changes=True)
 
 
 def change_password(username: str, password: str, old_password: str = "") -> RequestSpec[None]:
-    """The old password is needed for one's own."""
+    """Set a password. Users who change their own password must give the old one."""
     return RequestSpec(m.ChangePassword(username, password, old_password, []), _done)
 
 
@@ -440,7 +443,7 @@ def set_acl(
     roles: Sequence[str] = (),
     restrict: bool = False,
 ) -> RequestSpec[None]:
-    """Set who may use a topic beyond what roles allow; with `restrict`, nobody else may."""
+    """Set who may use a topic in addition to those whose roles allow it; with `restrict`, nobody else may."""
     return _idempotent(m.SetAcl(topic, public, list(users), list(roles), restrict), _done, changes=True)
 
 
@@ -449,7 +452,7 @@ def get_acl(topic: str) -> RequestSpec[m.AclInfo]:
 
 
 def delete_acl(topic: str) -> RequestSpec[None]:
-    """A list that is not there is deleted already."""
+    """Delete an access list. A missing list is no error."""
     return RequestSpec(m.DeleteAcl(topic), _done)
 
 
@@ -462,7 +465,7 @@ def list_roles() -> RequestSpec[list[m.RoleInfo]]:
 
 
 def set_role(name: str, permissions: Sequence[str], description: str = "") -> RequestSpec[None]:
-    """Make a role, or change it."""
+    """Create or replace a role."""
     return _idempotent(m.SetRole(name, list(permissions), description), _done, changes=True)
 
 
@@ -470,7 +473,7 @@ def delete_role(name: str) -> RequestSpec[None]:
     return RequestSpec(m.DeleteRole(name), _done)
 
 
-# -- the audit log
+# -- audit log
 
 
 def audit_query(
@@ -485,7 +488,7 @@ def audit_query(
     limit: int = 100,
     offset: int = 0,
 ) -> m.AuditQuery:
-    """A search in the audit log, by those of the fields that are given. Times are in seconds since 1970."""
+    """A search in the audit log, by the given fields. Times are in seconds since 1970."""
     return m.AuditQuery(start_s, end_s, list(types), user, resource, result, search, limit, offset)
 
 
@@ -497,5 +500,5 @@ def query_audit(query: m.AuditQuery = _EVERYTHING) -> RequestSpec[m.AuditPage]:
 
 
 def export_audit(query: m.AuditQuery = _EVERYTHING, format: str = "json") -> RequestSpec[bytes]:  # noqa: A002 - its name
-    """As `json` or `csv`."""
+    """Export matching entries as `json` or `csv`."""
     return _idempotent(m.AuditExportRequest(query, format), lambda reply: reply.data)

@@ -1,7 +1,7 @@
-"""Numbers of an idempotent producer's batches, and what becomes of them when something fails. No input or output.
+"""Sequence numbers of an idempotent producer's batches, and their handling after failures. No I/O.
 
-Batches of one topic are numbered without a gap. One whose outcome is not known keeps its number, so that the server
-stores it once however often it is sent; one that was refused for good leaves a gap, behind which a new epoch begins.
+Batches of one topic are numbered without gaps. A batch with an unknown outcome keeps its number, so the server stores
+it once however often it is sent; a permanently refused one leaves a gap, after which a new epoch begins.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.clients.flymq.errors import (
     Unsendable,
 )
 
-IN_FLIGHT: Final = 5  # batches of a topic: as many of a producer's last ones as the server knows again
+IN_FLIGHT: Final = 5  # batches per topic: as many as the server remembers per producer for deduplication
 Settle: TypeAlias = Callable[[Sequence[Batch], Sequence[Any]], None]
 _PASSING: Final = (ConnectionFailed, OutcomeUnknown, ServerFailed)
 
@@ -33,7 +33,7 @@ class Number(NamedTuple):
 
 
 class Sequences:
-    """The numbers of one producer, by topic. `timeout` is for how many seconds a batch is tried."""
+    """The sequence numbers of one producer, by topic. `timeout` is how many seconds a batch is retried."""
 
     def __init__(self, timeout: float) -> None:
         self.producer = secrets.token_hex(16)
@@ -42,7 +42,7 @@ class Sequences:
         self._numbers: dict[Batch, Number] = {}  # of batches without an outcome
 
     def number(self, batch: Batch) -> Number:
-        """The number of a batch, which it keeps until it has an outcome."""
+        """The number of a batch, kept until it has an outcome."""
         number = self._numbers.get(batch)
         if number is None:
             number = self._numbers[batch] = self._next.get(batch.topic, Number(0, 0))
@@ -50,9 +50,9 @@ class Sequences:
         return number
 
     def judge(self, batches: Sequence[Batch], outcomes: Sequence[Any], now: float) -> list[tuple[Batch, Any]]:
-        """The batches that are settled, with their outcomes. All others are to be sent again, in their order."""
+        """The batches with a final outcome. All others must be sent again, in order."""
         settled: list[tuple[Batch, Any]] = []
-        delayed: set[str] = set()  # topics of which a batch is sent again: those behind it could only be out of order
+        delayed: set[str] = set()  # topics with a batch to retry: the ones behind it can only be out of order
         restarted: set[str] = set()  # topics with a batch that was given up
         for batch, outcome in zip(batches, outcomes, strict=True):
             topic = batch.topic
@@ -83,8 +83,8 @@ def _given_up(error: FlyMqError) -> FlyMqError:
 def send_once(
     batches: Sequence[Batch], sequences: Sequences, delay: Callable[[int], float], settle: Settle
 ) -> Procedure[None]:
-    """Send batches until each is stored or refused, or its time is up; `settle` is called with those that are, and with
-    their outcomes, whatever happens. `delay` is for how many seconds to wait after so many failures."""
+    """Send batches until each is stored, refused or timed out; `settle` is called with the outcomes in any case.
+    `delay` returns the seconds to wait after a number of failures."""
     left = list(batches)
     failures = 0
     try:
@@ -93,7 +93,7 @@ def send_once(
             requests = [batch.numbered_request(sequences.producer, *sequences.number(batch)) for batch in some]
             try:
                 outcomes: Sequence[Any] = yield requests
-            except Exception as error:  # noqa: BLE001 - nobody above would see it
+            except Exception as error:  # noqa: BLE001 - no caller would see it
                 outcomes = [batch_failure(error)] * len(some)
             settled = sequences.judge(some, outcomes, time.monotonic())
             settle([batch for batch, _ in settled], [outcome for _, outcome in settled])
@@ -108,7 +108,8 @@ def send_once(
 
 
 def batch_failure(error: Exception) -> FlyMqError:
-    """Mostly there is no connection. Anything but a FlyMqError is a record that does not consist of bytes."""
+    """The outcome for an exception: usually a lost connection. Anything but a FlyMqError means a record that is not
+    bytes."""
     if isinstance(error, FlyMqError):
         return error
     failure = Unsendable(f"The batch cannot be sent: {error!r}")

@@ -1,8 +1,8 @@
 """Transactions as blocks: committed at the end, rolled back on an exception.
 
-A transaction belongs to its connection. If that breaks, the server rolls it back, and what is done in it afterwards is
-refused with TransactionOver. A commit whose reply is lost is sent again, and counts once: a block that ends without an
-exception has stored all of its records, and one that ends by TransactionOver none.
+A transaction belongs to its connection. If that breaks, the server rolls it back and refuses all later operations in it
+with TransactionOver. A commit whose reply is lost is retried, and takes effect once: a block that ends without an
+exception has stored all its records, one that ends with TransactionOver none.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _TransactionProcedures(Generic[C]):
         partition: int = requests.ANY,
         headers: Sequence[tuple[str, bytes]] = (),
     ) -> Procedure[m.RecordMetadata]:
-        """Store a record with the others. It has no offset until the end of the block."""
+        """Add a record to the transaction. It has no offset until the block ends."""
         spec = requests.produce_in_transaction(self._id, topic, value, key, partition, headers)
         (stored,) = results_of((yield [spec]))
         return stored  # type: ignore[no-any-return]
@@ -58,7 +58,7 @@ class _TransactionProcedures(Generic[C]):
         if error is None:
             results_of((yield [requests.commit_transaction(self._id)]))
             return
-        with contextlib.suppress(FlyMqError):  # it is rolled back in any case; the block's own exception is the news
+        with contextlib.suppress(FlyMqError):  # it is rolled back in any case; report the block's own exception
             yield [requests.rollback_transaction(self._id)]
 
 
@@ -78,7 +78,7 @@ class Transaction(_TransactionProcedures[BlockingClient]):
 
 
 class AsyncTransaction(_TransactionProcedures[AsyncClientCore]):
-    """The same as `Transaction`, for `async with`. Other tasks may use the client meanwhile."""
+    """`Transaction` for `async with`. Other tasks may use the client meanwhile."""
 
     async def __aenter__(self) -> Self:
         return await self.run(self._begin())

@@ -1,6 +1,6 @@
-"""HTTP for the client core: how requests are written, and which reply answers which. h11 reads the replies.
+"""HTTP for the client core: encoding of requests, and matching of replies, which h11 parses.
 
-Requests are pipelined: replies come in the order of the requests.
+Requests are pipelined: replies arrive in the order of the requests.
 """
 
 from __future__ import annotations
@@ -112,6 +112,6 @@ def _parser() -> h11.Connection:
 
 
 def _begin(parser: h11.Connection) -> None:
-    """Expect the reply to another request: for h11 they are all alike, since none is a HEAD."""
+    """Expect the reply to another request. For h11 all requests are alike, since none is a HEAD."""
     parser.send(h11.Request(method="GET", target="/", headers=[("Host", "")]))
     parser.send(h11.EndOfMessage())

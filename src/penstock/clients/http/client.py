@@ -34,8 +34,8 @@ def _parts(
 
 
 class Client(BlockingClient):
-    """A client for one thread at a time: `call` takes what `requests` makes. `host` may be the path of a broker's admin
-    socket. `authorization` is the value of that header. `tenant` and `namespace` are those of every request; None
+    """A client for one thread at a time: `call` takes a spec from `requests`. `host` may be the path of a broker's
+    admin socket. `authorization` is the value of that header. `tenant` and `namespace` apply to every request; None
     leaves them to the server."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Client(BlockingClient):
 
 
 class AsyncClient(AsyncClientCore):
-    """The same as `Client`, for the tasks of one event loop."""
+    """`Client` for the tasks of one event loop."""
 
     def __init__(
         self,

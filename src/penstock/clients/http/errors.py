@@ -1,4 +1,4 @@
-"""Errors of the administration API's clients, in the family of all clients' errors."""
+"""Errors of the administration API's clients, derived from those of the core."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ class ApiError(core.PenstockError):
 
 
 class Unsendable(ApiError, core.Unsendable):
-    """The request cannot be written. Nothing was sent."""
+    """The request cannot be encoded. Nothing was sent."""
 
 
 class BadReply(ApiError, core.BadReply):
-    """The server sent something that is no reply of HTTP. The connection was closed."""
+    """The server sent something that is not a valid HTTP reply. The connection was closed."""
 
 
 class ConnectionFailed(ApiError, core.ConnectionFailed):
-    """No connection, or none that held until the reply, in as many attempts as the retry policy allows."""
+    """No connection was established, or none lasted until the reply, in as many attempts as the retry policy allows."""
 
 
 class OutcomeUnknown(ApiError, core.OutcomeUnknown):
-    """The connection was lost before the reply came: it may have been carried out, or not."""
+    """The connection was lost before the reply: the request may have been executed or not."""
 
 
 class ReplyError(ApiError, core.ReplyError):
-    """The server refused the request. `code` names the reason, for programs."""
+    """The server refused the request. `code` is the machine-readable reason."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
@@ -40,19 +40,19 @@ class ReplyError(ApiError, core.ReplyError):
 
 
 class NotFound(ReplyError):
-    """There is no such thing, or not for us."""
+    """The object does not exist, or is not visible to this identity."""
 
 
 class Unauthorized(ReplyError):
-    """Nobody is logged in, or not somebody who may do this."""
+    """Not logged in, or without the required permission."""
 
 
 class Conflict(ReplyError):
-    """It is there already, or does not fit what is there, or a limit is reached."""
+    """The object already exists or conflicts with the existing state, or a limit is reached."""
 
 
 class ServerFailed(ReplyError):
-    """The server could not do it now, through no fault of the request."""
+    """The server could not execute the request now, through no fault of the client."""
 
     @property
     def retryable(self) -> bool:
@@ -60,7 +60,7 @@ class ServerFailed(ReplyError):
 
 
 class TooFast(ReplyError):
-    """Too many requests: later."""
+    """Too many requests: retry later."""
 
     @property
     def not_executed(self) -> bool:
@@ -90,7 +90,7 @@ class _Problem(msgspec.Struct):
 
 
 def reply_error(status: int, body: bytes) -> ReplyError:
-    """The exception for a reply with a status of 400 and above."""
+    """The exception for a reply with a status of 400 or above."""
     try:
         reason = msgspec.json.decode(body, type=_Problem).error
     except msgspec.MsgspecError:

@@ -1,4 +1,4 @@
-"""Requests to the administration API: functions that make a `RequestSpec` of plain arguments."""
+"""Requests to the administration API: functions that make a `RequestSpec` from plain arguments."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def call(
     query: dict[str, Any] | None = None,
     idempotent: bool | None = None,
 ) -> RequestSpec[T]:
-    """A request to a path of the API, given in its parts, with a JSON document of this type as the reply. What only
-    reads or sets is sent again if the connection breaks, unless `idempotent` says otherwise."""
+    """A request to a path of the API, given as its parts, with a JSON document of type `reply` as the reply. By
+    default, idempotent methods are retried if the connection breaks; `idempotent` overrides this."""
     repeatable = method in _IDEMPOTENT if idempotent is None else idempotent
     return RequestSpec(
         _request(method, path, body, query),
@@ -37,7 +37,7 @@ def call(
 
 
 def change(method: str, *path: str, body: Any = None, query: dict[str, Any] | None = None) -> RequestSpec[None]:
-    """The same, of a request whose reply only says that it is done."""
+    """`call` for requests whose reply only confirms."""
     repeatable = method in _IDEMPOTENT
     return RequestSpec(_request(method, path, body, query), nothing, idempotent=repeatable, changes=repeatable)
 
@@ -45,7 +45,7 @@ def change(method: str, *path: str, body: Any = None, query: dict[str, Any] | No
 def raw(
     method: str, *path: str, body: Any = None, accept: str, idempotent: bool = False, timeout: float | None = None
 ) -> RequestSpec[bytes]:
-    """The same, with a reply of another type, as it is."""
+    """`call` for replies of another content type, returned as bytes."""
     return RequestSpec(
         _request(method, path, body, None, accept), lambda data: data, idempotent=idempotent, timeout=timeout
     )

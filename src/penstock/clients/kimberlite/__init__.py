@@ -3,7 +3,7 @@ methods and outcomes, in every version of the protocol; `Pool` and `AsyncPool` k
 
 Start with `client` (the public classes) and `requests` (a function for each request, which makes its spec). `appends`
 and `subscription` are procedures of several requests, `event_buffer` holds the events of a subscription, `binding`
-tells the core how Kimberlite encodes, matches and pushes, `version` what each version of the protocol has.
+implements encoding, matching and pushes for the core, `version` lists what each version of the protocol supports.
 """
 
 from penstock.clients.kimberlite import requests

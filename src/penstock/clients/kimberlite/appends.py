@@ -1,4 +1,4 @@
-"""Appends of several steps, as procedures of both clients: one after the length of the stream, and many in a row."""
+"""Appends of several steps, as procedures of both clients: after a request for the stream's length, and pipelined."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.clients.kimberlite.errors import FAMILY, PipelineError
 from penstock.clients.kimberlite.requests import RequestOptions, RequestSpec
 from penstock.clients.kimberlite.results import Appended
 
-WRITE_SIZE: Final = 64 * 1024  # small requests of a pipeline go out together, in about so many bytes
+WRITE_SIZE: Final = 64 * 1024  # small requests of a pipeline are combined into writes of about this many bytes
 
 
 def append(
@@ -27,9 +27,9 @@ def append(
     expected_offset: int | None = None,
     **options: Unpack[RequestOptions],
 ) -> Procedure[Appended]:
-    """Store events, all or none; the result says where. With `expected_offset` only if the stream ends there, and else
-    `OffsetMismatch`: that is how several writers stay out of each other's way. Without it, where the version of the
-    protocol wants one, the length of the stream is requested first."""
+    """Store events, all or none; the result has their offsets. With `expected_offset` only if the stream ends there,
+    and otherwise raises `OffsetMismatch`: optimistic concurrency control for several writers. Without it, if the
+    version of the protocol requires one, the length of the stream is requested first."""
     start = yield from _stream_end(stream_id, expected_offset, options)
     (outcome,) = yield [r.append(stream_id, events, start, **options)]
     return result_of(outcome)  # type: ignore[no-any-return]
@@ -45,10 +45,9 @@ def append_many(
     window_bytes: int = 8 * 1024 * 1024,
     **options: Unpack[RequestOptions],
 ) -> Procedure[list[Appended]]:
-    """Store batches, each for itself, without waiting for each reply; `window` of them or `window_bytes` at most are
-    in flight. The first failure stops the sending; PipelineError then says what became of each batch that was sent,
-    among them those behind the failure that were on their way. About `expected_offset` see `append`; here it is where
-    the first batch goes."""
+    """Store batches independently, without waiting for each reply; at most `window` of them or `window_bytes` are in
+    flight. Stops at the first failure; PipelineError then has the outcome of each batch that was sent, including those
+    in flight behind the failure. `expected_offset` is as in `append`, for the first batch."""
     if window < 1 or window_bytes < 1:
         raise ValueError("the window must be at least 1")
     start = yield from _stream_end(stream_id, expected_offset, options)
@@ -67,14 +66,14 @@ def append_many(
             if connection.congested:
                 yield Drain(connection)
     finally:
-        pipeline.flush()  # also if the caller's iterator failed: what has begun counts as sent
+        pipeline.flush()  # also if the caller's iterator failed: a request that was begun counts as sent
     while (oldest := pipeline.oldest()) is not None:
         yield Wait(connection, oldest)
     return pipeline.results()
 
 
 def _stream_end(stream_id: int, expected_offset: int | None, options: RequestOptions) -> Procedure[int | None]:
-    """The offset that an append has to expect."""
+    """The offset that an append must expect, or None if the version needs none."""
     if expected_offset is None:
         connection: Connection = yield CONNECTED
         assert isinstance(connection.requests, KimberliteRequests)
@@ -85,7 +84,7 @@ def _stream_end(stream_id: int, expected_offset: int | None, options: RequestOpt
 
 
 class _Pipeline:
-    """Requests that go out one after the other on one connection, without waiting for each reply."""
+    """Requests sent one after the other on one connection, without waiting for each reply."""
 
     def __init__(self, connection: Connection, window: int, window_bytes: int) -> None:
         self._connection = connection
@@ -107,7 +106,7 @@ class _Pipeline:
             self._outgoing_bytes += batch.size
             if self._outgoing_bytes >= WRITE_SIZE:
                 self.flush()
-        if batch.is_set:  # with Unsendable, or lost
+        if batch.is_set:  # as Unsendable, or lost
             self.failed = True
         else:
             self._in_flight.append(batch)
@@ -132,7 +131,7 @@ class _Pipeline:
         return in_flight[0] if in_flight else None
 
     def results(self) -> list[Appended]:
-        """The results. PipelineError if one request has failed."""
+        """The results. Raises PipelineError if a request failed."""
         outcomes = [_outcome(batch) for batch in self._batches]
         if self.failed:
             raise PipelineError(outcomes)
@@ -140,7 +139,7 @@ class _Pipeline:
 
 
 def _outcome(batch: RequestBatch) -> Any:
-    """The outcome of a request that is not sent again."""
+    """The outcome of a request that is not retried."""
     if batch.lost is None:
         return batch.outcomes[0]
     return batch.lost if isinstance(batch.lost, PenstockError) else FAMILY.unknown(batch.lost)

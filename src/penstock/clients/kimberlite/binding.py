@@ -1,4 +1,4 @@
-"""Kimberlite for the client core: how requests are encoded, what comes on a connection, and the handshake."""
+"""Kimberlite for the client core: encoding of requests, handling of received frames, and the handshake."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KEEPALIVE: Final = 30.0  # seconds of silence after which the server is probed, 
 
 
 class KimberliteRequests(NumberedRequests[m.Response | m.Push]):
-    """Requests in flight on one connection, and the event buffers of the subscriptions on it."""
+    """Requests in flight on one connection, and the event buffers of its subscriptions."""
 
     def __init__(self, binding: KimberliteBinding) -> None:
         super().__init__(binding.timeout, FAMILY, binding.encode, KEEPALIVE)
@@ -65,7 +65,7 @@ class KimberliteRequests(NumberedRequests[m.Response | m.Push]):
         payload = frame.payload
         if isinstance(payload, m.SubscriptionEvents):
             buffer = self._buffers.get(payload.subscription_id)
-            if buffer is not None:  # else it was forgotten, and this had been sent before the server knew
+            if buffer is not None:  # else it was forgotten, and the server did not know yet
                 buffer.on_events(payload)
         elif isinstance(payload, m.SubscriptionClosed):
             buffer = self._buffers.pop(payload.subscription_id, None)
@@ -76,7 +76,7 @@ class KimberliteRequests(NumberedRequests[m.Response | m.Push]):
 
     def unexpected(self, request_id: int, frame: m.Response | m.Push) -> Exception:
         payload = frame.payload
-        if isinstance(payload, m.ErrorResponse):  # about the connection as such
+        if isinstance(payload, m.ErrorResponse):  # about the connection as a whole
             return reply_error(payload.code, payload.message)
         return super().unexpected(request_id, frame)
 
@@ -88,7 +88,7 @@ class KimberliteRequests(NumberedRequests[m.Response | m.Push]):
         return self._binding.probe()
 
     def forget(self, buffer: EventBuffer) -> None:
-        """Discard what is pushed to this buffer from now on."""
+        """Discard events pushed to this buffer from now on."""
         number = buffer.subscription_id
         if number is not None and self._buffers.get(number) is buffer:
             del self._buffers[number]
@@ -113,7 +113,7 @@ class KimberliteBinding(Binding):
     def __post_init__(self) -> None:
         if not 0 <= self.tenant < 2**64:
             raise ValueError("tenant must be from 0 to 2**64 - 1")
-        self._encoder = self.version.codec()  # of all connections: only reading has a state
+        self._encoder = self.version.codec()  # shared by all connections: only decoding has state
 
     def encode(self, spec: core.RequestSpec[Any], request_id: int) -> bytes:
         assert isinstance(spec, r.RequestSpec)
@@ -122,7 +122,7 @@ class KimberliteBinding(Binding):
         request = version.adapt(spec.request, spec.audit)
         try:
             return self._encoder.request(request_id, tenant, request, spec.audit)
-        except (ValueError, TypeError, LookupError, struct.error) as error:  # a number too large, a text for bytes, …
+        except (ValueError, TypeError, LookupError, struct.error) as error:  # number too large, text for bytes, …
             raise Unsendable(f"{spec.name} cannot be sent in version {version.name}: {error}") from error
 
     def in_flight(self) -> KimberliteRequests:
@@ -132,7 +132,7 @@ class KimberliteBinding(Binding):
         yield from exchange(connection, self.batch([self._handshake()]))
 
     def probe(self) -> r.RequestSpec[Any]:
-        """A request that any server answers at once, to see whether it is there."""
+        """A request that any server answers at once, to check that it is alive."""
         return r.server_info() if self.version.pushes else self._handshake()
 
     def _handshake(self) -> r.RequestSpec[None]:

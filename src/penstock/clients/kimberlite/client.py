@@ -1,8 +1,8 @@
 """The Kimberlite clients: `KimberliteClient` blocks its thread, `AsyncKimberliteClient` serves the tasks of an event
 loop; `Pool` and `AsyncPool` keep several connections.
 
-All connect when they first have something to send, and again when a connection is lost. The requests are in
-`requests`; what the exceptions mean is in `errors`.
+All connect when they first have something to send, and reconnect when a connection is lost. The requests are in
+`requests`; `errors` explains the exceptions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from penstock.retry import RetryPolicy
 
 
 class KimberliteMethods:
-    """Methods of clients and pools: one for each request, as in `requests`, and appends of several steps."""
+    """The methods of clients and pools: one for each request, as in `requests`, and appends of several steps."""
 
     create_stream = request_method(r.create_stream)
     append = procedure_method(appends.append)
@@ -60,7 +60,7 @@ class KimberliteMethods:
 
 
 def check(client: KimberliteClient | AsyncKimberliteClient) -> Procedure[bool]:
-    """Whether the connection holds and the server answers on it. If not, it is closed. True if there is none."""
+    """Whether the connection works and the server answers. If not, the connection is closed. True if there is none."""
     driver = client._driver
     connection = driver.connection
     if connection is None:
@@ -80,15 +80,14 @@ def check(client: KimberliteClient | AsyncKimberliteClient) -> Procedure[bool]:
 class KimberliteClient(KimberliteMethods, BlockingClient):
     """A Kimberlite client for one thread at a time; threads share a `Pool`.
 
-    `addresses` is one or several of host:port, all of the same cluster. It sends the token, or the result of a function
-    given as one, whenever it connects. `version` is the protocol to speak: 5b is the newest, seed that of the
-    specification. `tls` is a context or the path of a file with trusted certificates. `timeout` is for how many
-    seconds to wait for a connection and for a reply. `sleep` is for tests.
+    `addresses` is one or several of host:port, all of the same cluster. The token, or the result of a function given as
+    token, is sent with every new connection. `version` is the protocol version: 5b is the newest, seed that of the
+    specification. `tls` is a context or the path of a file with trusted certificates. `timeout` is how many seconds to
+    wait for a connection and for a reply. `sleep` is for tests.
 
-    A request whose connection broke, or that was refused with an error that passes, is sent again up to
-    `retry.attempts` times if it is idempotent: all that only reads, and appends that say where they expect the stream
-    to end. Anything else raises `OutcomeUnknown`, or the error. A server that is not the leader is left for the one
-    that it names.
+    A request whose connection broke, or that was refused with a transient error, is retried up to `retry.attempts`
+    times if it is idempotent: all requests that only read, and appends with an expected offset. Others raise
+    `OutcomeUnknown`, or the error. If a server is not the leader, the client switches to the one that it names.
     """
 
     def __init__(
@@ -113,7 +112,7 @@ class KimberliteClient(KimberliteMethods, BlockingClient):
     def read(
         self, stream_id: int, from_offset: int = 0, *, page_bytes: int = r.PAGE_BYTES, **options: Unpack[RequestOptions]
     ) -> Iterator[bytes]:
-        """The events from an offset on, to the end of the stream, fetched page by page."""
+        """The events from an offset to the end of the stream, fetched page by page."""
         offset: int | None = from_offset
         while offset is not None:
             page = self.read_page(stream_id, offset, page_bytes, **options)
@@ -129,7 +128,7 @@ class KimberliteClient(KimberliteMethods, BlockingClient):
         window: int = 1024,
         tenant: int | None = None,
     ) -> Subscription:
-        """Events from an offset on, and those to come: see `Subscription`. `window` of them at most wait here."""
+        """Events from an offset on, including new ones: see `Subscription`. At most `window` of them are buffered."""
         return Subscription(self._driver, EventBuffer(stream_id, from_offset, window, group), tenant)
 
 
@@ -158,14 +157,14 @@ class AsyncKimberliteClient(KimberliteMethods, AsyncClientCore):
 
     @property
     def waiting(self) -> int:
-        """Requests without a reply."""
+        """The number of unanswered requests."""
         connection = self._driver.connection
         return 0 if connection is None else len(connection.requests)
 
     async def read(
         self, stream_id: int, from_offset: int = 0, *, page_bytes: int = r.PAGE_BYTES, **options: Unpack[RequestOptions]
     ) -> AsyncIterator[bytes]:
-        """The events from an offset on, to the end of the stream, fetched page by page."""
+        """The events from an offset to the end of the stream, fetched page by page."""
         offset: int | None = from_offset
         while offset is not None:
             page = await self.read_page(stream_id, offset, page_bytes, **options)
@@ -182,17 +181,18 @@ class AsyncKimberliteClient(KimberliteMethods, AsyncClientCore):
         window: int = 1024,
         tenant: int | None = None,
     ) -> AsyncSubscription:
-        """Events from an offset on, and those to come: see `AsyncSubscription`. `window` of them at most wait here."""
+        """Events from an offset on, including new ones: see `AsyncSubscription`. At most `window` of them are
+        buffered."""
         return AsyncSubscription(self._driver, EventBuffer(stream_id, from_offset, window, group), tenant)
 
 
 class Pool(KimberliteMethods, pool.BlockingPool[KimberliteClient]):
-    """Clients for any number of threads, `size` of them at most; each is made when it is first needed. They share what
-    they know about which server leads.
+    """Up to `size` clients for any number of threads, each made when first needed. They share their knowledge of the
+    leader.
 
-    It has the methods of a client, which use one for the time of the request; `client()` lends one for longer. Every
-    `health` seconds a thread checks the connections that nobody uses, and closes those that do not hold.
-    `patience` is for how many seconds to wait for a free client. Other arguments are those of `KimberliteClient`.
+    It has the methods of a client, which borrow one for the request; `client()` lends one for longer. Every `health`
+    seconds a thread checks the idle connections, and closes broken ones. `patience` is how many seconds to wait for a
+    free client. Other arguments are those of `KimberliteClient`.
     """
 
     pool_timeout = PoolTimeout
@@ -211,9 +211,9 @@ class Pool(KimberliteMethods, pool.BlockingPool[KimberliteClient]):
 
 
 class AsyncPool(KimberliteMethods, pool.AsyncPool[AsyncKimberliteClient]):
-    """Clients for the tasks of one event loop. A client of asyncio serves many tasks, so nothing is lent: a request
-    goes to the connection with the fewest requests in flight. Use it as a context manager: within it, a task checks
-    the connections every `health` seconds. Other arguments are those of `AsyncKimberliteClient`."""
+    """Clients for the tasks of one event loop. An asyncio client serves many tasks, so clients are not borrowed: a
+    request goes to the connection with the fewest requests in flight. Use it as a context manager: within it, a task
+    checks the connections every `health` seconds. Other arguments are those of `AsyncKimberliteClient`."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""Exceptions of the Kimberlite clients. What they mean in general is in `clients._core.errors`.
+"""Exceptions of the Kimberlite clients. `clients._core.errors` has their general meaning.
 
-Kimberlite tells an error by a code and a text. `reply_error` makes an exception of them, by a table.
+Kimberlite reports an error as a code and a text. `reply_error` maps them to an exception, by a table.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class KimberliteError(core.PenstockError):
 
 
 class Unsendable(KimberliteError, core.Unsendable):
-    """The request cannot be carried by this version of the protocol. Nothing was sent."""
+    """This version of the protocol cannot express the request. Nothing was sent."""
 
 
 class BadReply(KimberliteError, core.BadReply):
@@ -43,7 +43,7 @@ class TimedOut(OutcomeUnknown, core.TimedOut):
 
 
 class SubscriptionEnded(KimberliteError):
-    """The server ended a subscription, and there is nothing to resume."""
+    """The server ended a subscription, and it cannot be resumed."""
 
     def __init__(self, reason: CloseReason) -> None:
         super().__init__(f"The server ended the subscription: {reason.value}")
@@ -51,8 +51,8 @@ class SubscriptionEnded(KimberliteError):
 
 
 class PipelineError(KimberliteError, core.PipelineError):
-    """Not all of `append_many` succeeded. `results` has one entry for each batch that was sent, in order: where it is
-    stored, or the error. Batches behind those were not sent."""
+    """Not all of `append_many` succeeded. `results` has one entry for each batch that was sent, in order: its offsets,
+    or the error. Later batches were not sent."""
 
     def __init__(self, results: Sequence[Any]) -> None:
         errors = [result for result in results if isinstance(result, KimberliteError)]
@@ -81,7 +81,7 @@ _BEFORE_EXECUTION: Final = frozenset((ErrorCode.PROJECTION_LAG, ErrorCode.RATE_L
 
 
 class ReplyError(KimberliteError, core.ReplyError):
-    """The server refused the request. A more exact class stands for most codes."""
+    """The server refused the request. Most codes have a subclass."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -93,31 +93,31 @@ class ReplyError(KimberliteError, core.ReplyError):
 
     @property
     def retryable(self) -> bool:
-        """Whether the specification advises to send it again after a while."""
+        """Whether the specification advises a retry after a while."""
         return self.code in RETRYABLE
 
     @property
     def not_executed(self) -> bool:
-        """Whether the request was certainly not carried out: anything may be sent again."""
-        # The original uses the code of its rate limit for a commit that it gave up waiting for, too.
+        """Whether the request was certainly not executed: then any request may be retried."""
+        # The original also uses the code of its rate limit for a commit that it gave up waiting for.
         return self.code in _BEFORE_EXECUTION and not self.message.startswith("no_quorum")
 
 
 class ServerFailed(ReplyError):
-    """The server could not do it, through no fault of the request: codes 1 and 12."""
+    """The server could not execute the request, through no fault of the client: codes 1 and 12."""
 
 
 class WriteDoubtful(OutcomeUnknown, ReplyError):
-    """The server's disk failed while it wrote the request, and it said so: what is stored is known when it has been
-    started again. Never sent again by the client."""
+    """The server reported that its disk failed while it wrote the request: what is stored is known after its restart.
+    Never retried by the client."""
 
 
 class InvalidRequest(ReplyError):
-    """The request was wrong in itself, or this server does not serve it."""
+    """The request was invalid, or this server does not support it."""
 
 
 class AuthenticationFailed(ReplyError):
-    """The token is missing or not accepted, or its owner may not do this."""
+    """The token is missing or invalid, or its owner lacks the permission."""
 
 
 class TenantNotFound(ReplyError):
@@ -133,15 +133,15 @@ class TableNotFound(ReplyError):
 
 
 class QueryParseError(ReplyError):
-    """The statement is not SQL as the server knows it."""
+    """The server cannot parse the statement."""
 
 
 class QueryExecutionError(ReplyError):
-    """The statement could not be carried out."""
+    """The statement could not be executed."""
 
 
 class PositionAhead(ReplyError):
-    """The log has not reached the position of a `query_at`."""
+    """The log has not reached the position of a `query_at` yet."""
 
 
 class StreamAlreadyExists(ReplyError):
@@ -153,18 +153,18 @@ class InvalidOffset(ReplyError):
 
 
 class ProjectionLag(ReplyError):
-    """Tables have not caught up with the position of a `query_at`."""
+    """Tables have not caught up with the position of a `query_at` yet."""
 
 
 class RateLimited(ReplyError):
-    """Too many requests of this tenant, or another of its limits."""
+    """Too many requests of this tenant, or another of its quotas is exceeded."""
 
 
 _HINT: Final = re.compile(r"(?:\btry |\bleader hint: )(\[[0-9A-Fa-f:.]+\]|[\w.-]+):(\d{1,5})\b")
 
 
 class NotLeader(ReplyError):
-    """Another server of the cluster has to be used."""
+    """The request must go to another server of the cluster."""
 
     @property
     def not_leader(self) -> bool:
@@ -172,7 +172,7 @@ class NotLeader(ReplyError):
 
     @property
     def leader(self) -> str | None:
-        """The address of that server, as host:port, if this one named it."""
+        """The leader's address as host:port, if this server named it."""
         found = _HINT.search(self.message)
         return None if found is None or not 0 < int(found[2]) < 65536 else f"{found[1]}:{found[2]}"
 
@@ -181,11 +181,11 @@ _ACTUAL: Final = re.compile(r"\bactual (\d{1,20})\b")
 
 
 class OffsetMismatch(ReplyError):
-    """The stream does not end where the append expected it to. Nothing was stored."""
+    """The stream does not end at the append's expected offset. Nothing was stored."""
 
     @property
     def actual(self) -> int | None:
-        """The end of the stream, if the server named it."""
+        """The end of the stream, if the server reported it."""
         found = _ACTUAL.search(self.message)
         return None if found is None else int(found[1])
 
@@ -203,7 +203,7 @@ class TenantAlreadyExists(ReplyError):
 
 
 class DuplicateKey(ReplyError):
-    """A row with this primary key exists."""
+    """A row with this primary key already exists."""
 
 
 _CLASSES: Final[dict[ErrorCode, type[ReplyError]]] = {

@@ -1,4 +1,4 @@
-"""Options of a Kimberlite client, of either kind."""
+"""Options of a Kimberlite client of either kind."""
 
 from __future__ import annotations
 

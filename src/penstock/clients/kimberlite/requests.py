@@ -1,7 +1,7 @@
-"""Request specs: for every request a function that makes a `RequestSpec` of plain arguments.
+"""Request specs: for every request a function that makes a `RequestSpec` from plain arguments.
 
-Both clients have a method for each of these functions, of the same name and arguments; `pipeline` of both takes specs
-as they are. Every function takes, by name, the options of any request: `tenant`, if it is not the client's; `audit`,
+Both clients have a method with the same name and arguments for each of these functions; `pipeline` of both takes the
+specs themselves. Every function accepts the options of any request as keywords: `tenant`, if not the client's; `audit`,
 notes for the server's audit log (from version 3 on); `timeout`, seconds to wait for the reply.
 """
 
@@ -22,7 +22,7 @@ from penstock.wire.kimberlite import messages as m
 
 T = TypeVar("T")
 
-PAGE_BYTES: Final = 1024 * 1024  # default size of a page of a stream
+PAGE_BYTES: Final = 1024 * 1024  # default size of a page of events
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _READS: Final = re.compile(r"\s*(?:SELECT|SHOW|DESCRIBE|EXPLAIN|VALUES|FROM|WITH)\b", re.IGNORECASE)
@@ -41,7 +41,7 @@ class RequestOptions(TypedDict, total=False):
 class RequestSpec(core.RequestSpec[T]):
     tenant: int | None = None  # None: the client's
     audit: m.AuditMetadata | None = None
-    buffer: EventBuffer | None = None  # of a Subscribe: pushes may come right behind its reply
+    buffer: EventBuffer | None = None  # for a Subscribe: pushes may directly follow its reply
 
 
 def _read(
@@ -56,11 +56,11 @@ def _read(
 def create_stream(
     name: str,
     data_class: m.DataClass = m.DataClass.PUBLIC,
-    placement: m.Placement = m.Everywhere(),  # noqa: B008  (it cannot change)
+    placement: m.Placement = m.Everywhere(),  # noqa: B008 (immutable)
     **options: Unpack[RequestOptions],
 ) -> RequestSpec[int]:
-    """Make a stream; the result is its id. In version 1 `StreamAlreadyExists` if there is one of this name, from
-    version 2 on only if that is of another class or placement. Where there is no `PUBLIC`, `NON_PHI` is sent."""
+    """Make a stream; the result is its id. In version 1 raises `StreamAlreadyExists` if the name exists, from version 2
+    on only if its class or placement differs. Versions without `PUBLIC` use `NON_PHI` instead."""
     return RequestSpec(
         m.CreateStream(name, data_class, placement),
         lambda reply: reply.stream_id,
@@ -78,8 +78,8 @@ def _appended(reply: m.AppendEventsResponse) -> Appended:
 def append(
     stream_id: int, events: Sequence[bytes], expected_offset: int | None = None, **options: Unpack[RequestOptions]
 ) -> RequestSpec[Appended]:
-    """Store events, all or none; the result says where. With `expected_offset` only if the stream ends there, and else
-    `OffsetMismatch`: that is how several writers stay out of each other's way."""
+    """Store events, all or none; the result has their offsets. With `expected_offset` only if the stream ends there,
+    and otherwise raises `OffsetMismatch`: optimistic concurrency control for several writers."""
     conditional = expected_offset is not None
     return RequestSpec(
         m.AppendEvents(stream_id, events if type(events) is list else list(events), expected_offset),
@@ -94,24 +94,24 @@ def append(
 def read_page(
     stream_id: int, from_offset: int = 0, max_bytes: int = PAGE_BYTES, **options: Unpack[RequestOptions]
 ) -> RequestSpec[Page]:
-    """Events from an offset on, as many as fit, and one in any case if there is one."""
+    """Events from an offset on, as many as fit into `max_bytes`, but at least one if there are any."""
 
     def decode(reply: m.ReadEventsResponse) -> Page:
         if reply.next_offset is not None and reply.events and reply.next_offset <= from_offset:
             raise BadReply(f"The server sent events from {from_offset} on, to be continued at {reply.next_offset}")
-        # The original says how to go on even behind the last event; nothing read is the end for certain.
+        # The original returns a next offset even after the last event; an empty page is the certain end.
         return Page(reply.events, reply.next_offset if reply.events else None)
 
     return _read(m.ReadEvents(stream_id, from_offset, max_bytes), m.ReadEventsResponse, decode, options)
 
 
 def stream_info(stream_id: int, **options: Unpack[RequestOptions]) -> RequestSpec[int]:
-    """The length of a stream: the offset behind its last event. Newest version (5b) only."""
+    """The length of a stream: its end offset. Newest version (5b) only."""
     return _read(m.StreamInfo(stream_id), m.StreamInfoResponse, lambda reply: reply.length, options)
 
 
 def sync(**options: Unpack[RequestOptions]) -> RequestSpec[None]:
-    """Returns when all that was stored before is safe on the disk."""
+    """Wait until everything stored before is synced to disk."""
 
     def decode(reply: m.SyncResponse) -> None:
         if not reply.success:
@@ -149,7 +149,7 @@ def _executed(reply: m.QueryResponse) -> Executed:
 def query(
     sql: str, params: Iterable[Any] = (), *, break_glass_reason: str | None = None, **options: Unpack[RequestOptions]
 ) -> RequestSpec[Rows]:
-    """Query in SQL. `$1`, `$2`, … or `?` in the text stand for the parameters: None, int, str, bool, `Timestamp` or a
+    """Query in SQL. Parameters replace `$1`, `$2`, … or `?` in the text: None, int, str, bool, `Timestamp` or a
     datetime with a time zone."""
     reads = _READS.match(sql) is not None and _WRITES.search(sql) is None
     request = m.Query(sql, [_value(value) for value in params], break_glass_reason)
@@ -164,13 +164,13 @@ def query_at(
     break_glass_reason: str | None = None,
     **options: Unpack[RequestOptions],
 ) -> RequestSpec[Rows]:
-    """Query in SQL the state when the log had reached this position: a `log_offset` that `execute` returned."""
+    """Query in SQL the state at this log position: a `log_offset` that `execute` returned."""
     request = m.QueryAt(sql, [_value(value) for value in params], position, break_glass_reason)
     return _read(request, m.QueryAtResponse, _rows, options)
 
 
 def execute(sql: str, params: Iterable[Any] = (), **options: Unpack[RequestOptions]) -> RequestSpec[Executed]:
-    """Change something in SQL: INSERT, CREATE TABLE, DROP TABLE."""
+    """Execute a statement that changes something: INSERT, CREATE TABLE, DROP TABLE."""
     return RequestSpec(m.Query(sql, [_value(value) for value in params]), _executed, m.QueryResponse, **options)
 
 
@@ -186,7 +186,7 @@ def list_indexes(table_name: str, **options: Unpack[RequestOptions]) -> RequestS
     return _read(m.ListIndexes(table_name), m.ListIndexesResponse, lambda reply: reply.indexes, options)
 
 
-# -- subscriptions: parts of `subscribe` of the clients
+# -- subscriptions: used by `subscribe` of the clients
 
 
 def subscription(buffer: EventBuffer, **options: Unpack[RequestOptions]) -> RequestSpec[m.SubscribeResponse]:
@@ -208,7 +208,7 @@ def unsubscribe(subscription_id: int, **options: Unpack[RequestOptions]) -> Requ
 def create_tenant(
     tenant_id: int, name: str | None = None, **options: Unpack[RequestOptions]
 ) -> RequestSpec[m.TenantInfo]:
-    """Make a tenant, if it is not there. `TenantAlreadyExists` if it is, under another name."""
+    """Create a tenant, if it does not exist. Raises `TenantAlreadyExists` if it exists with another name."""
     return RequestSpec(
         m.TenantCreate(tenant_id, name),
         lambda reply: reply.tenant,
@@ -228,7 +228,7 @@ def get_tenant(tenant_id: int, **options: Unpack[RequestOptions]) -> RequestSpec
 
 
 def delete_tenant(tenant_id: int, **options: Unpack[RequestOptions]) -> RequestSpec[m.TenantDeleteResponse]:
-    """Remove a tenant with all that it has."""
+    """Delete a tenant and everything in it."""
     return RequestSpec(
         m.TenantDelete(tenant_id),
         whole,
@@ -246,7 +246,7 @@ def register_api_key(
     expires_at_nanos: int | None = None,
     **options: Unpack[RequestOptions],
 ) -> RequestSpec[m.ApiKeyRegisterResponse]:
-    """Make a key. It is in the reply, and nowhere else."""
+    """Create a key. The reply is the only place where it appears."""
     request = m.ApiKeyRegister(subject, tenant_id, list(roles), expires_at_nanos)
     return RequestSpec(request, whole, m.ApiKeyRegisterResponse, **options)
 
@@ -267,11 +267,11 @@ def list_api_keys(tenant_id: int | None = None, **options: Unpack[RequestOptions
 
 
 def rotate_api_key(old_key: str, **options: Unpack[RequestOptions]) -> RequestSpec[m.ApiKeyRotateResponse]:
-    """Replace a key by a new one. It is in the reply, and nowhere else."""
+    """Replace a key by a new one. The reply is the only place where it appears."""
     return RequestSpec(m.ApiKeyRotate(old_key), whole, m.ApiKeyRotateResponse, **options)
 
 
-# -- the server
+# -- server
 
 
 def server_info(**options: Unpack[RequestOptions]) -> RequestSpec[m.ServerInfoResponse]:
@@ -294,12 +294,12 @@ def audit_query(
 
 
 def verify_audit_chain(**options: Unpack[RequestOptions]) -> RequestSpec[m.VerifyAuditChainResponse]:
-    """Whether the audit log is as it was written. Newest version (5b) only."""
+    """Verify that the audit log was not tampered with. Newest version (5b) only."""
     return _read(m.VerifyAuditChain(), m.VerifyAuditChainResponse, whole, options)
 
 
 def handshake(version: int, token: str | None, **options: Unpack[RequestOptions]) -> RequestSpec[None]:
-    """The first request on a connection; also a health check where the version has no `server_info`."""
+    """The first request on a connection; also a health check in versions without `server_info`."""
 
     def decode(reply: m.HandshakeResponse) -> None:
         if reply.server_version != version:

@@ -1,4 +1,4 @@
-"""Results of the methods of both clients. Items of lists are messages of the protocol: see `messages`."""
+"""Results of the methods of both clients. List items are messages of the protocol: see `messages`."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ class Appended(msgspec.Struct, frozen=True):
 
     @property
     def next_offset(self) -> int:
-        """Behind them: what the next append may expect."""
+        """The offset after them, which the next append may expect."""
         return self.first_offset + self.count
 
 
 class Page(NamedTuple):
-    """Events in the order of their offsets, and from where to read on. None at the end of the stream."""
+    """Events in the order of their offsets, and the next offset to read; None at the end of the stream."""
 
     events: list[bytes]
     next_offset: int | None
 
 
 class Executed(NamedTuple):
-    """The number of rows that a statement changed, and the position at which `query_at` sees it."""
+    """The number of rows that a statement changed, and the position from which on `query_at` sees the change."""
 
     rows_affected: int
     log_offset: int

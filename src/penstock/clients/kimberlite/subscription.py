@@ -1,4 +1,4 @@
-"""Subscriptions of both clients: the events of a stream as they come. Their steps are procedures, written once."""
+"""Subscriptions of both clients: the events of a stream as they arrive. Their steps are procedures, written once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from penstock.clients.kimberlite.event_buffer import EventBuffer
 from penstock.clients.kimberlite.results import Event
 from penstock.wire.kimberlite import messages as m
 
-POLL_INTERVAL: Final = 0.1  # seconds between two reads, where the protocol has no pushes
+POLL_INTERVAL: Final = 0.1  # seconds between two reads, if the protocol has no pushes
 
 D = TypeVar("D", BlockingDriver, AsyncDriver)
 
@@ -35,16 +35,16 @@ class SubscriptionSteps(Generic[D]):
         self._version = driver.binding.version
         if buffer.group is not None and not self._version.pushes:
             raise Unsendable("Groups can be subscribed to from version 2 on")
-        # A member that unsubscribes from its group is taken to be done with all events on their way to it. A lost
-        # connection is safer, so a member has its own.
+        # If a member unsubscribes, the server counts all events in flight to it as processed. If its connection is
+        # lost, it redelivers them. So a member has its own connection, and closes it.
         self._driver: D = driver if buffer.group is None else driver.another()
         self._buffer = buffer
         self._tenant = tenant
-        self._connection: Connection | None = None  # that the subscription is on
+        self._connection: Connection | None = None  # of the subscription
         self._closed = False
 
     def _take(self) -> Event | None:
-        """The next event, if it is there. Gives credit for the events before it."""
+        """The next event received, or None. Gives credit for the events before it."""
         self._give_credit()
         return self._buffer.take()
 
@@ -62,7 +62,7 @@ class SubscriptionSteps(Generic[D]):
         self._connection = connection
 
     def _wait(self, until: float | None) -> Procedure[bool]:
-        """Wait for something to happen. False if nothing has until then."""
+        """Wait for a change. False if there was none until this time."""
         if not self._version.pushes:
             return (yield from self._poll(until))
         buffer, connection = self._buffer, self._connection
@@ -86,7 +86,7 @@ class SubscriptionSteps(Generic[D]):
         return True
 
     def _unsubscribe(self) -> Procedure[None]:
-        """The last requests. What a group's member has not finished goes to the others."""
+        """Send the last requests. Events that a group's member has not processed go to the others."""
         buffer, connection = self._buffer, self._connection
         subscription_id = buffer.subscription_id
         if subscription_id is None or connection is None or connection.lost is not None or not self._version.pushes:
@@ -120,15 +120,15 @@ class SubscriptionSteps(Generic[D]):
 
 
 class Subscription(SubscriptionSteps[BlockingDriver]):
-    """Events of a stream as they come; iterate over it, or call `next`. Use it as a context manager, or close it.
+    """Events of a stream as they arrive; iterate over it, or call `next`. Use it as a context manager, or close it.
 
-    It resumes after a lost connection where it was. Alone (without a group) every event comes once. In a group every
-    event goes to one of the members, and again to one of them if the first is lost before it was done with the event,
-    which is when it asks for the next one or leaves the `with` block without an error.
+    It continues at its position after a lost connection. Without a group every event arrives once. In a group every
+    event goes to one of the members, and to another one if the first is lost before it has processed the event. An
+    event counts as processed when the caller asks for the next one or leaves the `with` block without an error.
 
-    It shares the thread of its client, which can be used between two events, and its connection; except for a member
-    of a group, whose connection is its own. SubscriptionEnded if the server ends it for good. In version 1, which has
-    no pushes, the stream is read again and again instead.
+    It shares the thread and the connection of its client, which can be used between two events; but a member of a group
+    has its own connection. Raises SubscriptionEnded if the server ends it permanently. In version 1, which has no
+    pushes, the stream is polled instead.
     """
 
     def __enter__(self) -> Self:
@@ -148,8 +148,8 @@ class Subscription(SubscriptionSteps[BlockingDriver]):
             yield event
 
     def next(self, timeout: float | None = None) -> Event | None:
-        """The next event. None if none has come in so many seconds, or if this was closed. To connect again, if that is
-        needed, may take longer."""
+        """The next event. None if none arrives within `timeout` seconds, or if the subscription was closed.
+        Reconnecting may take longer."""
         until = None if timeout is None else time.monotonic() + timeout
         self._buffer.finish_taken()
         while not self._closed:
@@ -163,7 +163,7 @@ class Subscription(SubscriptionSteps[BlockingDriver]):
         return None
 
     def close(self) -> None:
-        """End it. What a group's member has not finished goes to the others."""
+        """End the subscription. Events that a group's member has not processed go to the others."""
         if self._closed:
             return
         self._closed = True
@@ -173,10 +173,10 @@ class Subscription(SubscriptionSteps[BlockingDriver]):
 
 
 class AsyncSubscription(SubscriptionSteps[AsyncDriver]):
-    """Events of a stream as they come; iterate over it, or call `next`. What it guarantees is as for `Subscription`.
+    """Events of a stream as they arrive; iterate over it, or call `next`. The guarantees are those of `Subscription`.
 
-    It is for one task. It shares the connection of its client with any number of others, except for a member of a
-    group, whose connection is its own."""
+    For one task. It shares the connection of its client with any number of others; but a member of a group has its
+    own."""
 
     def __init__(self, driver: AsyncDriver, buffer: EventBuffer, tenant: int | None) -> None:
         super().__init__(driver, buffer, tenant)
@@ -203,8 +203,8 @@ class AsyncSubscription(SubscriptionSteps[AsyncDriver]):
             raise StopAsyncIteration
         return event
 
-    async def next(self, timeout: float | None = None) -> Event | None:  # noqa: ASYNC109  (it is no error here)
-        """The next event. None if none has come in so many seconds, or if this was closed."""
+    async def next(self, timeout: float | None = None) -> Event | None:  # noqa: ASYNC109 (not an error here)
+        """The next event. None if none arrives within `timeout` seconds, or if the subscription was closed."""
         self._buffer.finish_taken()
         try:
             async with asyncio.timeout(timeout) as limit:
@@ -222,7 +222,7 @@ class AsyncSubscription(SubscriptionSteps[AsyncDriver]):
         return None
 
     async def close(self) -> None:
-        """End it. What a group's member has not finished goes to the others."""
+        """End the subscription. Events that a group's member has not processed go to the others."""
         if self._closed:
             return
         self._closed = True

@@ -1,4 +1,4 @@
-"""Versions of the protocol: the requests and fields that each of them has, by the tables in `generations`."""
+"""Versions of the protocol: the requests and fields of each, from the tables in `generations`."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class Version:
         fields = {variant.make: {field.name for field in variant.fields} for variant in generation.requests().variants}
         self.name = name
         self.number = generation.version
-        self.pushes = generation.wrapped  # the server pushes events; and has `server_info`
+        self.pushes = generation.wrapped  # the server pushes events, and has `server_info`
         self.audited = generation.audited
         self.subscribes = m.Subscribe in fields
-        self.has_stream_info = m.StreamInfo in fields  # there is a request for the length of a stream
+        self.has_stream_info = m.StreamInfo in fields  # a request for the length of a stream
         self.offset_required = "expected_offset" in fields[m.AppendEvents]  # in every append
         self.old_classes = name == "v0.1" or name.startswith("seed")
         self._castagnoli = castagnoli
@@ -49,7 +49,8 @@ class Version:
         return ClientCodec(self.name, castagnoli=self._castagnoli)
 
     def adapt(self, request: m.Message, audit: m.AuditMetadata | None) -> m.Message:
-        """The request as this version has it. Raises Unsendable rather than leave out what the caller relies on."""
+        """The request in the form of this version. Raises Unsendable instead of dropping a field that the caller
+        set."""
         if audit is not None and not self.audited:
             raise Unsendable("Notes for the audit log can be sent from version 3 on")
         missing = self._missing.get(type(request))
@@ -66,7 +67,7 @@ class Version:
         return request
 
     def _with_data_class(self, request: m.CreateStream) -> m.CreateStream:
-        """The first versions have one class for all that is not about patients."""
+        """Map the data class: the first versions have a single class for all data that is not about patients."""
         if self.old_classes and request.data_class is m.DataClass.PUBLIC:
             return msgspec.structs.replace(request, data_class=m.DataClass.NON_PHI)
         if not self.old_classes and request.data_class is m.DataClass.NON_PHI:

@@ -1,7 +1,7 @@
 """The clients: `Client` blocks its thread, `AsyncClient` serves the tasks of an event loop.
 
-Both connect when they first have something to send, and again when the connection is lost. The requests are in
-`requests`; what the exceptions mean is in `errors`.
+Both connect when they first have something to send, and reconnect when the connection is lost. The requests are in
+`requests`; `errors` explains the exceptions.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from penstock.retry import RetryPolicy
 from penstock.transport.spin_budget import BUSY_POLL
 from penstock.wire.rustlog.messages import Produce, ProduceResponse
 
-MAX_WINDOW: Final = 1024  # requests in flight; their replies must fit the sockets' buffers while nobody reads them
+MAX_WINDOW: Final = 1024  # requests in flight; their replies must fit into the sockets' buffers while nobody reads them
 
 
 def produce_many(
     client: Client | AsyncClient, requests: Iterable[Produce], *, window: int = 64
 ) -> Procedure[list[ProduceResponse]]:
-    """Send the requests without waiting for each reply, `window` of them in flight. The first failure stops the
-    sending; PipelineError then holds what became of each request that was sent."""
+    """Send the requests without waiting for each reply, `window` of them in flight. Stops at the first failure;
+    PipelineError then has the outcome of each request that was sent."""
     if not 1 <= window <= MAX_WINDOW:
         raise ValueError(f"window must be from 1 to {MAX_WINDOW}")
     driver = client._driver
     results: list[Any] = []
-    waiting: deque[RequestBatch] = deque()  # sent, and not answered yet
-    connection: Connection | None = None  # a second one could carry later requests past earlier ones
+    waiting: deque[RequestBatch] = deque()  # sent but unanswered
+    connection: Connection | None = None  # only one: on a second one, later requests could overtake earlier ones
     for request in requests:
         batch = driver.binding.batch((r.produce_request(request),))
         if connection is None:
@@ -76,7 +76,7 @@ def _options(
 
 
 class RustLogMethods:
-    """Methods of both clients."""
+    """The methods of both clients."""
 
     produce_many = procedure_method(produce_many)
 
@@ -95,8 +95,8 @@ class RustLogMethods:
 class Client(RustLogMethods, BlockingClient):
     """A RustLog client for one thread at a time.
 
-    `timeout` is the longest silence in seconds: while connecting, or while a reply is due. `busy_poll` is for how many
-    seconds to keep looking for a reply before going to sleep; 0 saves processor time. `sleep` is for tests.
+    `timeout` is the longest silence in seconds while connecting, or while a reply is due. `busy_poll` is how many
+    seconds to poll for a reply before going to sleep; 0 saves CPU time. `sleep` is for tests.
     """
 
     def __init__(
@@ -116,8 +116,8 @@ class Client(RustLogMethods, BlockingClient):
 
 
 class AsyncClient(RustLogMethods, AsyncClientCore):
-    """A RustLog client for the tasks of one event loop. Requests go out in the order of the calls, without waiting for
-    replies. `timeout` and `sleep` are as for `Client`."""
+    """A RustLog client for the tasks of one event loop. Requests are sent in the order of the calls, without waiting
+    for replies. `timeout` and `sleep` are as for `Client`."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Exceptions of the RustLog clients. What they mean in general is in `clients._core.errors`."""
+"""Exceptions of the RustLog clients. `clients._core.errors` has their general meaning."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class RustLogError(core.PenstockError):
 
 
 class Unsendable(RustLogError, core.Unsendable):
-    """The request cannot be written in this dialect, or does not fit a frame. Nothing was sent."""
+    """This dialect cannot express the request, or it does not fit into a frame. Nothing was sent."""
 
 
 class ReplyError(RustLogError, core.ReplyError):
@@ -29,11 +29,11 @@ class ReplyError(RustLogError, core.ReplyError):
 
 
 class ClientError(ReplyError):
-    """The request was wrong: to send it again would not help."""
+    """The request was invalid: a retry would not help."""
 
 
 class ServerError(ReplyError):
-    """The server could not do it now. The request stored nothing; it may be sent again after a while."""
+    """The server could not execute the request now. Nothing was stored; it may be retried after a while."""
 
 
 class BadReply(RustLogError, core.BadReply):
@@ -45,19 +45,19 @@ class ConnectionFailed(RustLogError, core.ConnectionFailed):
 
 
 class OutcomeUnknown(RustLogError, core.OutcomeUnknown):
-    """The connection was lost after the request was sent and before its reply came: it may have been carried out, or
-    not. Raised for Produce and CreateTopic, which are never sent twice without being asked to, because a repeated
-    Produce could store its records twice. Read the end of the partition to find out."""
+    """The connection was lost between request and reply: the request may have been executed or not. Raised for Produce
+    and CreateTopic, which are never retried automatically, because a repeated Produce could store its records twice.
+    Read the end of the partition to find out."""
 
 
 class WriteDoubtful(OutcomeUnknown, ReplyError):
-    """The server's disk failed while it wrote the request, and it said so: what is stored is known when it has been
-    started again. Never sent again by the client."""
+    """The server reported that its disk failed while it wrote the request: what is stored is known after its restart.
+    Never retried by the client."""
 
 
 class PipelineError(RustLogError, core.PipelineError):
     """Not all of `produce_many` succeeded. `results` has one entry for each request that was sent, in order: its
-    ProduceResponse, or the error. Requests behind those were not sent."""
+    ProduceResponse, or the error. Later requests were not sent."""
 
     def __init__(self, results: Sequence[ProduceResponse | RustLogError]) -> None:
         failed = sum(isinstance(result, RustLogError) for result in results)
@@ -68,7 +68,7 @@ FAMILY: Final = core.ErrorFamily(
     unsendable=Unsendable, bad_reply=BadReply, connection_failed=ConnectionFailed, outcome_unknown=OutcomeUnknown
 )
 
-# Codes of the binary dialect below 400 by which the server says that it failed, not the client.
+# Codes of the binary dialect below 400 that mean a failure of the server, not of the client.
 _SERVER_FAULTS: Final = frozenset({4, 5})
 
 

@@ -1,8 +1,8 @@
-"""Requests of RustLog: for each a function that makes a `RequestSpec` of plain arguments. Both clients have a method
-for each of these functions, of the same name and arguments.
+"""Requests of RustLog: for each a function that makes a `RequestSpec` from plain arguments. Both clients have a method
+with the same name and arguments for each of these functions.
 
-To carry most of them out twice is the same as once. Not so Produce, nor CreateTopic: the second would say that the
-topic exists.
+Most requests are idempotent. Exceptions are Produce, and CreateTopic, whose repetition would report that the topic
+exists.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from penstock.wire.rustlog.frames import MAX_FRAME, Framer, frame
 
 
 def create_topic(topic: str, partition_count: int = 1) -> RequestSpec[m.CreateTopicResponse]:
-    """Make a topic."""
+    """Create a topic."""
     return RequestSpec(m.CreateTopic(topic, partition_count), whole, m.CreateTopicResponse)
 
 
 def produce(topic: str, partition: int, records: Iterable[bytes]) -> RequestSpec[m.ProduceResponse]:
-    """Append the records, all or none, one behind the other."""
+    """Append the records atomically, at consecutive offsets."""
     return produce_request(m.Produce(topic, partition, list(records)))
 
 
@@ -37,13 +37,13 @@ def produce_request(request: m.Produce) -> RequestSpec[m.ProduceResponse]:
 def fetch(
     topic: str, partition: int, offset: int, max_bytes: int = 1_048_576, group_id: str = ""
 ) -> RequestSpec[m.FetchResponse]:
-    """Records from `offset`. Through the binary dialect, a group's committed offset goes before `offset`."""
+    """Records from `offset` on. In the binary dialect, a group's committed offset takes precedence over `offset`."""
     request = m.Fetch(topic, partition, offset, max_bytes, group_id)
     return RequestSpec(request, whole, m.FetchResponse, idempotent=True)
 
 
 def commit_offset(group: str, topic: str, partition: int, offset: int) -> RequestSpec[bool]:
-    """Store the next offset to process. False if there is no such topic or partition."""
+    """Commit the next offset to process. False if there is no such topic or partition."""
     request = m.OffsetCommit(group, topic, partition, offset)
     return RequestSpec(
         request, lambda reply: bool(reply.success), m.OffsetCommitResponse, idempotent=True, changes=True
@@ -55,7 +55,7 @@ def _offset(reply: m.OffsetFetchResponse) -> int | None:
 
 
 def fetch_offset(group: str, topic: str, partition: int) -> RequestSpec[int | None]:
-    """The next offset to process, if the group has committed one."""
+    """The next offset to process, or None if the group has committed none."""
     return RequestSpec(m.OffsetFetch(group, topic, partition), _offset, m.OffsetFetchResponse, idempotent=True)
 
 
@@ -64,7 +64,7 @@ def _topics(reply: m.ListTopicsResponse) -> list[m.TopicSummary]:
 
 
 def list_topics() -> RequestSpec[list[m.TopicSummary]]:
-    """All topics, with their numbers of partitions."""
+    """All topics, with their number of partitions."""
     return RequestSpec(m.ListTopics(), _topics, m.ListTopicsResponse, idempotent=True)
 
 
@@ -74,7 +74,7 @@ def describe_topic(topic: str) -> RequestSpec[m.DescribeTopicResponse]:
 
 
 def describe_partition(topic: str, partition: int) -> RequestSpec[m.DescribePartitionResponse]:
-    """The bounds of a partition."""
+    """The offset range of a partition."""
     request = m.DescribePartition(topic, partition)
     return RequestSpec(request, whole, m.DescribePartitionResponse, idempotent=True)
 
@@ -85,7 +85,7 @@ def metrics() -> RequestSpec[str]:
 
 
 def ping() -> RequestSpec[None]:
-    """Ask for a sign of life."""
+    """Check that the server answers."""
     return RequestSpec(m.Ping(), nothing, m.Pong, idempotent=True)
 
 
