@@ -277,7 +277,7 @@ def test_values_with_confluents_framing_and_without_it() -> None:
 
 
 def test_reasons_are_cut_as_the_broker_cuts_them() -> None:
-    assert rows.told(["x" * 1000] * 20) == "; ".join(["x" * 300] * 10)
+    assert rows.join_reasons(["x" * 1000] * 20) == "; ".join(["x" * 300] * 10)
 
 
 # -- JSON: everything that fits

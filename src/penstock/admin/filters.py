@@ -88,16 +88,16 @@ def _path(text: str) -> tuple[Sequence[str], str | None]:
 
 def _at_path(value: bytes, names: Sequence[str], wanted: str | None) -> bool:
     try:
-        place: Any = msgspec.json.decode(value)
+        found: Any = msgspec.json.decode(value)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return False
     for name in names:
-        if isinstance(place, dict) and name in place:
-            place = place[name]
-        elif isinstance(place, list) and name.isascii() and name.isdigit() and int(name) < len(place):
-            place = place[int(name)]
+        if isinstance(found, dict) and name in found:
+            found = found[name]
+        elif isinstance(found, list) and name.isascii() and name.isdigit() and int(name) < len(found):
+            found = found[int(name)]
         else:
             return False
     if wanted is None:
         return True
-    return (place if isinstance(place, str) else msgspec.json.encode(place).decode()) == wanted
+    return (found if isinstance(found, str) else msgspec.json.encode(found).decode()) == wanted

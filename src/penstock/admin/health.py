@@ -82,10 +82,10 @@ class HealthApplication:
         """Requests of one sender that came together get the same figures: those of a moment after all had come."""
 
         def run(_: bytes) -> HttpReply:
-            asked = head.arrival, identity
-            if self._latest is None or self._latest[0] != asked:
+            asker = head.arrival, identity
+            if self._latest is None or self._latest[0] != asker:
                 text = self._broker.metrics_text(identity)
-                self._latest = asked, HttpReply(200, text.encode(), PROMETHEUS)
+                self._latest = asker, HttpReply(200, text.encode(), PROMETHEUS)
             return self._latest[1]
 
         return Call(MAX_BODY, run)

@@ -146,8 +146,8 @@ class Jobs:
         return [job for job in self._jobs.values() if job.scope.tenant == tenant and self._may_see(identity, job)]
 
     def _may_see(self, identity: Identity, job: Job) -> bool:
-        own = identity[:2] == job.identity[:2] and identity.since == job.identity.since
-        return own or self._broker.access.allows(identity, Permission.ADMIN, job.scope, "")
+        is_creator = identity[:2] == job.identity[:2] and identity.since == job.identity.since
+        return is_creator or self._broker.access.allows(identity, Permission.ADMIN, job.scope, "")
 
     def cancel(self, identity: Identity, job: Job) -> None:
         """End a job that is under way: what it has done stays done. Forget one that is over."""
@@ -246,8 +246,8 @@ class Jobs:
             for job in ended.values():
                 part = job.bytes / RESULT_BYTES + 1 / MAX_ENDED
                 weight[job.scope.tenant] = weight.get(job.scope.tenant, 0) + round(part * 1e9)
-            most = max(weight, key=lambda tenant: weight[tenant])
-            oldest = next(number for number, job in ended.items() if job.scope.tenant == most)
+            busiest = max(weight, key=lambda tenant: weight[tenant])
+            oldest = next(number for number, job in ended.items() if job.scope.tenant == busiest)
             del self._jobs[oldest], ended[oldest]
 
 

@@ -124,6 +124,6 @@ class KeyRoutes:
             with contextlib.suppress(KeyNotFound):
                 self._keys.find(request.identity, "0")  # who administers nothing is told that, first
             # Not told if it may be a key: those are longer.
-            told = f"There is no key {text}" if len(text) < MIN_CHOSEN else "There is no key of this number"
-            raise KeyNotFound(told)
+            message = f"There is no key {text}" if len(text) < MIN_CHOSEN else "There is no key of this number"
+            raise KeyNotFound(message)
         return done(self._keys.revoke(request.identity, number))

@@ -72,8 +72,8 @@ class PipelineRoutes:
                 raise HttpError(409, "pipeline_not_running", f"{name} does not run: penstock pipeline run starts it")
             return process
 
-        def asked(process: int) -> Outcome:
+        def done(process: int) -> Outcome:
             self._broker.audit.note(request.identity, "pipeline.restart", resource=name, action="restart")
             return json_reply(PipelineRestart(name, process), 202)
 
-        return Deferred(ask, asked)
+        return Deferred(ask, done)

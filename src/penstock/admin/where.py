@@ -191,15 +191,15 @@ def _at(names: list[str]) -> Term:
     return lambda row: _inside(row.document, names)
 
 
-def _inside(place: Any, names: list[str]) -> Any:
+def _inside(value: Any, names: list[str]) -> Any:
     for name in names:
-        if isinstance(place, dict):
-            place = place.get(name)
-        elif isinstance(place, list) and name.isascii() and name.isdigit() and int(name) < len(place):
-            place = place[int(name)]
+        if isinstance(value, dict):
+            value = value.get(name)
+        elif isinstance(value, list) and name.isascii() and name.isdigit() and int(name) < len(value):
+            value = value[int(name)]
         else:
             return None
-    return place
+    return value
 
 
 def _extract(node: exp.JSONExtract) -> Term:

@@ -140,8 +140,8 @@ def _open_and_request(settings: Settings, method: str, path: str, body: bytes) -
 
 
 def _reply(broker: Broker, enforced: bool, method: str, path: str, body: bytes) -> HttpReply | PendingHttpReply:
-    place, _, query = path.partition("?")
-    head = RequestHead(method, place, query, {"content-type": JSON}, Login(broker, ADMINISTRATOR, SOCKET))
+    route, _, query = path.partition("?")
+    head = RequestHead(method, route, query, {"content-type": JSON}, Login(broker, ADMINISTRATOR, SOCKET))
     try:
         call = Api(broker, Environment(enforced=enforced)).open(head)
         assert isinstance(call, Call), "the administrator need not log in"

@@ -63,12 +63,12 @@ def audit(
         search=search,
         limit=None if csv else limit,
     )
-    asked = {name: value for name, value in msgspec.structs.asdict(query).items() if value}
+    filters = {name: value for name, value in msgspec.structs.asdict(query).items() if value}
     if csv:
-        path = admin_request.path("audit", "export", tenant=tenant, format="csv", **asked)
+        path = admin_request.path("audit", "export", tenant=tenant, format="csv", **filters)
         typer.echo(admin_request.send(broker, "GET", path).decode(), nl=False)
         return
-    page = admin_request.call(broker, "GET", admin_request.path("audit", tenant=tenant, **asked), AuditView)
+    page = admin_request.call(broker, "GET", admin_request.path("audit", tenant=tenant, **filters), AuditView)
     show_views(output, COLUMNS, page.events, _row)
     if page.has_more:
         typer.echo(

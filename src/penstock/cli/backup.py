@@ -170,8 +170,8 @@ def _fetch(broker: Administered, backup: dict[str, Any], data: str) -> tuple[int
                 digest, at = hashlib.sha256(), 0
                 with open(path, "wb", opener=_private) as target:
                     while at < file["bytes"]:
-                        place = admin_request.path("backups", number, "files", str(file["number"]), offset=at)
-                        piece = admin_request.send(broker, "GET", place)[: file["bytes"] - at]
+                        resource = admin_request.path("backups", number, "files", str(file["number"]), offset=at)
+                        piece = admin_request.send(broker, "GET", resource)[: file["bytes"] - at]
                         if not piece:
                             fail(f"{file['path']} ends early; make the backup again")
                         target.write(piece)
@@ -290,10 +290,10 @@ def _write(path: str, data: bytes) -> None:
     os.rename(temporary, path)
 
 
-def _show(output: Output, place: str, manifest: Manifest) -> None:
+def _show(output: Output, location: str, manifest: Manifest) -> None:
     size = sum(file.size for file in manifest.files)
     show_fields(
         output,
-        [("place", place), ("position", manifest.position), ("files", len(manifest.files)), ("bytes", size),
+        [("place", location), ("position", manifest.position), ("files", len(manifest.files)), ("bytes", size),
          ("created", manifest.created)],
     )  # fmt: skip

@@ -97,13 +97,13 @@ def _consume(db: Connection, topic: str, records: int) -> Phase:
     latencies, found, began = [], 0, time.perf_counter()
     with db.consume(topic, follow=False) as consumer, progress("consuming", records) as advance:
         while found < records:
-            asked = time.perf_counter()
-            came = len(consumer.poll(1000, timeout=30.0))
-            latencies.append(time.perf_counter() - asked)
-            if not came:
+            polled = time.perf_counter()
+            count = len(consumer.poll(1000, timeout=30.0))
+            latencies.append(time.perf_counter() - polled)
+            if not count:
                 break
-            found += came
-            advance(came)
+            found += count
+            advance(count)
     return Phase("consume", found, time.perf_counter() - began, latencies)
 
 

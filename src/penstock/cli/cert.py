@@ -70,12 +70,12 @@ def _presented(target: Target) -> tuple[str, bytes]:
     return found[0]
 
 
-def _print(found: Certificate, pem: bool, place: tuple[str, str]) -> None:
+def _print(found: Certificate, pem: bool, location: tuple[str, str]) -> None:
     if pem:
         typer.echo(found.chain.decode(), nl=False)
         return
     rows = (
-        place,
+        location,
         ("names", ", ".join(found.names) or "none"),
         ("valid until", f"{found.until:%Y-%m-%d %H:%M} UTC"),
         ("fingerprint", f"sha256:{found.fingerprint}"),

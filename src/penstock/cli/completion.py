@@ -12,7 +12,7 @@ from penstock.cli.admin_client import admin_client
 from penstock.cli.target import TargetFlags, resolve
 
 SECONDS: Final = 1.0  # somebody has pressed Tab
-MOST: Final = 200
+MAX_SUGGESTIONS: Final = 200
 
 
 def topics(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -24,5 +24,5 @@ def topics(ctx: typer.Context, incomplete: str) -> list[str]:
 
         target = resolve(TargetFlags(**given), ask=False)
         with admin_client(target, attempts=1, timeout=SECONDS) as client:
-            return [topic.name for topic in Admin(client).topics.list(incomplete)][:MOST]
+            return [topic.name for topic in Admin(client).topics.list(incomplete)][:MAX_SUGGESTIONS]
     return []

@@ -196,10 +196,10 @@ def _print_results(results: Sequence[Result], played: Played | None, *, every: b
 
     left = played.left if played else []
     if as_json:
-        told = outcome.as_json(results)
+        document = outcome.as_json(results)
         if played:
-            told["left_behind"] = msgspec.to_builtins(left)
-        typer.echo(json.dumps(told, ensure_ascii=False, indent=2))
+            document["left_behind"] = msgspec.to_builtins(left)
+        typer.echo(json.dumps(document, ensure_ascii=False, indent=2))
         return
     counts = ("ok", "failed", "skipped")
     table = aligned(("protocol", "vectors", *counts), numbers=counts)

@@ -91,8 +91,8 @@ def consume(
         topic,
         group,
         sorted(set(partition or ())),
-        "earliest" if beginning is None else moment.place("--from", beginning),
-        None if end is None else moment.place("--to", end),
+        "earliest" if beginning is None else moment.offset_or_time("--from", beginning),
+        None if end is None else moment.offset_or_time("--to", end),
         last,
         limit,
         _pattern(grep),
@@ -220,10 +220,10 @@ class _Reading:
 
     def _wanted(self) -> int:
         """The number of records to ask for. A group must not pass over what is not shown."""
-        most = POLL_RECORDS * len(self._bounds)
+        limit = POLL_RECORDS * len(self._bounds)
         if self._choice.limit is None or self._choice.group is None:
-            return most
-        return min(most, self._choice.limit - self._shown)
+            return limit
+        return min(limit, self._choice.limit - self._shown)
 
     def _is_over(self, consumer: Consumer) -> bool:
         if self._choice.limit is not None and self._shown >= self._choice.limit:

@@ -106,8 +106,8 @@ def replay(
         fail("name dead letters, or say --all", 2)
     with administering(target, tenant, namespace) as admin:
         for letter in letters or [each.id for each in admin.dead_letters.list(topic)]:
-            place = admin.dead_letters.replay(topic, letter)
-            typer.echo(f"{letter} is at {topic}/{place.partition}: offset {place.offset}")
+            stored = admin.dead_letters.replay(topic, letter)
+            typer.echo(f"{letter} is at {topic}/{stored.partition}: offset {stored.offset}")
 
 
 @app.command()

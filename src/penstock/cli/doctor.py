@@ -84,17 +84,17 @@ def _directory(path: str) -> Iterator[Finding]:
 
 
 def _disk(path: str) -> Iterator[Finding]:
-    place = _existing(path)
-    usage = shutil.disk_usage(place)
+    existing = _existing(path)
+    usage = shutil.disk_usage(existing)
     text = f"{size(usage.free)} free of {size(usage.total)}"
     if usage.free / usage.total < LOW_DISK:
         yield Finding("disk space", WRONG, text, "make room, or keep less: topics' retention")
     else:
         yield Finding("disk space", OK, text)
     try:
-        seconds = sync_seconds(place)
+        seconds = sync_seconds(existing)
     except OSError as error:
-        yield Finding("disk sync", WRONG, f"{place}: {error.strerror}", "the broker must be able to write there")
+        yield Finding("disk sync", WRONG, f"{existing}: {error.strerror}", "the broker must be able to write there")
         return
     text = f"{seconds * 1000:.1f} ms for a synced write of 4 KiB"
     if seconds > SLOW_SYNC:

@@ -121,9 +121,9 @@ def reset(
 
     penstock group reset billing orders --to @2026-03-01T12:00 --yes
     """
-    place = moment.place("--to", to)
+    to_offset = moment.offset_or_time("--to", to)
     with administering(target, tenant, namespace) as admin:
-        moves = admin.groups.reset(group, topic, place, partition=partition, dry_run=True).moves
+        moves = admin.groups.reset(group, topic, to_offset, partition=partition, dry_run=True).moves
         columns = ("partition", "before", "after")
         show_rows(output, columns, [(each.partition, each.before, each.after) for each in moves], numbers=columns)
         if dry_run:

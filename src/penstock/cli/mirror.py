@@ -88,7 +88,7 @@ def mirror(
     from penstock.mirror.errors import MirrorError
     from penstock.mirror.progress import StateFile, identity
 
-    start = moment.place("--from", beginning)
+    start = moment.offset_or_time("--from", beginning)
     try:
         of = url.parse(source, read_secret("--source-secret-file", source_secret))
         to = url.parse(destination, read_secret("--destination-secret-file", destination_secret))

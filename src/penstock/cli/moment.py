@@ -11,7 +11,7 @@ from penstock.cli.failure import fail
 HELP: Final = "an offset, earliest, latest, or @TIME: @-1h (ago), @2026-03-01T12:00 (UTC), @1767225600 (since 1970)"
 
 
-def place(flag: str, text: str) -> Literal["earliest", "latest"] | int | datetime:
+def offset_or_time(flag: str, text: str) -> Literal["earliest", "latest"] | int | datetime:
     """A place in a topic. Ends the command if it is none."""
     if text == "earliest":
         return "earliest"

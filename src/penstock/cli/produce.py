@@ -192,9 +192,9 @@ def _send(connection: Connection, topic: str, batch: list[Given], partition: int
 
 def _print_places(topic: str, places: Sequence[Stored]) -> None:
     """Offsets in a row, of one partition after the other."""
-    rejected = sum(place.offset < 0 for place in places)
+    rejected = sum(stored.offset < 0 for stored in places)
     runs: list[list[int]] = []
-    for partition, offset in sorted((place.partition, place.offset) for place in places if place.offset >= 0):
+    for partition, offset in sorted((stored.partition, stored.offset) for stored in places if stored.offset >= 0):
         if runs and runs[-1][0] == partition and runs[-1][2] == offset - 1:
             runs[-1][2] = offset
         else:
@@ -214,10 +214,10 @@ def _send_timed(
     ttl: float | None,
 ) -> None:
     for each in batch:
-        place = connection.produce(
+        stored = connection.produce(
             topic, each.value, key=each.key, headers=each.headers, partition=partition, delay=delay, ttl=ttl
         )
-        if place.offset < 0 or delay is None:
-            _print_places(topic, [place])
+        if stored.offset < 0 or delay is None:
+            _print_places(topic, [stored])
         else:
-            typer.echo(f"{topic}: delayed record {place.offset}; `penstock delayed cancel {place.offset}` cancels it")
+            typer.echo(f"{topic}: delayed record {stored.offset}; `penstock delayed cancel {stored.offset}` cancels it")

@@ -91,7 +91,7 @@ def _show(
             ("security", "on" if view.security else "off"),
             ("durability", view.durability),
             ("position", view.position),
-            *(("doors", f"{place}: {', '.join(names)}") for place, names in sorted(places.items())),
+            *(("doors", f"{address}: {', '.join(names)}") for address, names in sorted(places.items())),
             ("disk", free),
             ("topics", f"{len(topics)}, {records} records, {size(stored)}"),
             ("tables", f"{len(tables)}, {size(in_tables)}"),

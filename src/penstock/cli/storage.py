@@ -108,12 +108,12 @@ def _ends(settings: Settings, source: str, target: str, tables_from: str | None,
         fail(f"one of SOURCE and TARGET is a data directory, and the other one {KAFKA}HOST:PORT,…/NAME", 2)
     directory, url = (source, target) if to_kafka else (target, source)
     directory = os.path.abspath(os.path.expanduser(directory))
-    own = os.path.join(directory, "tables")
+    local_tables = os.path.join(directory, "tables")
     if to_kafka:
-        tables_from = tables_from or (own if os.path.isdir(own) else settings.tables.url)
+        tables_from = tables_from or (local_tables if os.path.isdir(local_tables) else settings.tables.url)
         tables_to = tables_to or settings.tables.url
     else:
-        tables_from, tables_to = tables_from or settings.tables.url, tables_to or own
+        tables_from, tables_to = tables_from or settings.tables.url, tables_to or local_tables
     if to_kafka and tables_from and not tables_to:
         fail("say where the tables of the target are, which every broker of it must reach: --tables-to URL", 2)
     if not to_kafka and not tables_from:

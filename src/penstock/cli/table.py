@@ -281,15 +281,15 @@ def _repaired_by_broker(
     where = path("tables", topic.name, "repair", tenant=scope.tenant, namespace=scope.namespace)
     if request_running(settings, "POST", where, msgspec.json.encode(RepairRequest(checksums))) is None:
         return None
-    asked = request_running(settings, "GET", where)
-    while asked is not None:
-        status = msgspec.json.decode(asked, type=RepairStatus)
+    reply = request_running(settings, "GET", where)
+    while reply is not None:
+        status = msgspec.json.decode(reply, type=RepairStatus)
         if status.state not in ("waiting", "running"):
             return status
         if progress is not None:
             progress(status.checked, status.total)
         time.sleep(_POLL_SECONDS)
-        asked = request_running(settings, "GET", where)
+        reply = request_running(settings, "GET", where)
     return fail("the broker has ended, and with it the repair: try again")
 
 

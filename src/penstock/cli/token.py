@@ -186,8 +186,8 @@ def _ask_broker(target: Target, presented: str) -> None:
     """Log in with the token, and tell who that is."""
     from penstock.connection.views import Identity as Known
 
-    asked = target._replace(user=None, password=None, key=None, token=presented)
-    found = admin_request.call(asked, "GET", admin_request.path("identity"), Known)
+    bearer = target._replace(user=None, password=None, key=None, token=presented)
+    found = admin_request.call(bearer, "GET", admin_request.path("identity"), Known)
     if not found.security:
         typer.echo("note: security is off at this broker, so it takes any token, and does not look at it", err=True)
         return

@@ -98,7 +98,7 @@ class Leftovers:
             elif removal.reason:
                 self._open["topic", name] += f"; {removal.reason}"
 
-    def told(self) -> list[Leftover]:
+    def remaining(self) -> list[Leftover]:
         return [Leftover(kind, name, reason) for (kind, name), reason in self._open.items()]
 
 

@@ -29,7 +29,7 @@ class Framing(NamedTuple):
 
     header: int
     length_at: int
-    most: int = 64 << 20  # no reply is longer; more would be a misreading
+    max_payload: int = 64 << 20  # no reply is longer; more would be a misreading
 
 
 FRAMINGS: Final = {
@@ -79,11 +79,11 @@ class FrameReader:
         return bytes(self._data)
 
     def next(self) -> bytes | None:
-        header, at, most = self._framing
+        header, at, max_payload = self._framing
         if len(self._data) < header:
             return None
         (length,) = struct.unpack_from(">I", self._data, at)
-        if length > most:
+        if length > max_payload:
             raise Unexpected(f"a frame of {length} bytes: {self.held[:header].hex()}")
         if len(self._data) < header + length:
             return None

@@ -224,12 +224,12 @@ _COUNTS: Final[dict[str, Callable[[bytes, int], int]]] = {
 }
 
 
-def shown(data: bytes, most: int = 48) -> str:
+def shown(data: bytes, limit: int = 48) -> str:
     """Bytes for a person: as text if they are one."""
-    piece = data[:most]
+    piece = data[:limit]
     try:
         text = piece.decode()
     except UnicodeDecodeError:
         text = ""
-    more = "…" if len(data) > most else ""
+    more = "…" if len(data) > limit else ""
     return f"'{text}{more}'" if text and text.isprintable() else piece.hex() + more

@@ -57,7 +57,7 @@ async def play_protocol(
             raise
         unreachable = str(error)
     await _to_its_end(leftovers.remove_topics(remove))
-    return Played(results, leftovers.told(), interrupted, unreachable)
+    return Played(results, leftovers.remaining(), interrupted, unreachable)
 
 
 async def play(

@@ -21,19 +21,19 @@ LOGINS: Final = 8  # that a connection may try in vain: more than the lock-out l
 class LoginAllowance:
     """The allowance of one connection; 0: no limit."""
 
-    __slots__ = ("_asked", "_failed", "_fed", "bytes", "requests")
+    __slots__ = ("_failed", "_fed", "_requests", "bytes", "requests")
 
     def __init__(self, requests: int = 0, size: int = 0) -> None:
         self.requests = requests
         self.bytes = size
-        self._asked = 0
+        self._requests = 0
         self._fed = 0
         self._failed = 0
 
     def ask(self) -> bool:
         """One more request; False if that is too many."""
-        self._asked += 1
-        return self._failed < LOGINS and (self._asked <= self.requests or not self.requests)
+        self._requests += 1
+        return self._failed < LOGINS and (self._requests <= self.requests or not self.requests)
 
     def not_logged_in(self) -> None:
         """One more login that has not succeeded, or not yet."""
@@ -46,7 +46,7 @@ class LoginAllowance:
 
     def reset(self) -> None:
         """The client has logged in."""
-        self._asked = self._fed = self._failed = 0
+        self._requests = self._fed = self._failed = 0
 
     def refusal(self) -> AccessDenied:
         """The error for the request that was one too many."""

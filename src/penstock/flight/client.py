@@ -79,7 +79,7 @@ class FlightLog:
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         found: dict[TopicPartition, int | None] = {}
         for places in _chunks(list(times)):
-            at = tuple(wire.At(*place, times[place]) for place in places)
+            at = tuple(wire.At(*tp, times[tp]) for tp in places)
             offsets = self._act("offsets-at", wire.OffsetsAt(at), wire.Offsets).offsets
             found.update(zip(places, offsets, strict=True))
         return found
@@ -88,7 +88,7 @@ class FlightLog:
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], max_bytes: int
     ) -> dict[TopicPartition, int]:
         places = list(starts)
-        ranges = tuple(wire.Range(*place, starts[place], max(starts[place], ends[place])) for place in places)
+        ranges = tuple(wire.Range(*tp, starts[tp], max(starts[tp], ends[tp])) for tp in places)
         found = self._act("fitting", wire.Fitting(ranges, max_bytes), wire.Ends).ends
         return dict(zip(places, found, strict=True))
 
@@ -113,13 +113,13 @@ class FlightLog:
 
     # -- records
 
-    def read(self, place: TopicPartition, start: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def read(self, tp: TopicPartition, start: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         wanted = list(columns)
         asked = tuple(wanted if "offset" in wanted else [*wanted, "offset"])  # where to go on
         at, budget = start, _RetryBudget(self._retry)
         while at < end:
             try:
-                for batch in self._stream(wire.Ticket(*place, at, end, asked)):
+                for batch in self._stream(wire.Ticket(*tp, at, end, asked)):
                     at = int(batch.column("offset")[-1].as_py()) + 1
                     budget.reset()
                     yield batch if len(asked) == len(wanted) else batch.select(wanted)
@@ -179,7 +179,7 @@ class FlightLog:
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         for places in _chunks(list(offsets)):
-            commits = tuple(wire.Commit(*place, offsets[place]) for place in places)
+            commits = tuple(wire.Commit(*tp, offsets[tp]) for tp in places)
             self._act("commit-offsets", wire.CommitOffsets(group, commits), wire.Nothing)
 
     def close(self) -> None:

@@ -22,14 +22,14 @@ def connect(options: Mapping[str, str]) -> Log:
     """The log that these options name. Others in this process may be using it too, so it is not for the caller to
     close. Raises OptionsUnusable, and what reaching it raises."""
     wanted = parse(options)
-    place = os.getpid(), wanted  # what a parent opened is of no use to its forks
+    key = os.getpid(), wanted  # what a parent opened is of no use to its forks
     with _lock:
-        log = _logs.pop(place, None)
+        log = _logs.pop(key, None)
         if log is None:
             log = _open(wanted)
             while len(_logs) >= KEPT:
                 del _logs[next(iter(_logs))]  # who still uses it keeps it
-        _logs[place] = log
+        _logs[key] = log
         return log
 
 

@@ -85,10 +85,10 @@ class DirectoryLog:
         with _plainly(self._path):
             self._offline.refresh()
             found: dict[TopicPartition, int | None] = {}
-            for place, at in times.items():
-                source = self._source(place)[1]
+            for tp, at in times.items():
+                source = self._source(tp)[1]
                 self._check_table(source, source.start, source.end)
-                found[place] = self._reader.offset_at(source, at)
+                found[tp] = self._reader.offset_at(source, at)
             return found
 
     def fitting(
@@ -97,30 +97,30 @@ class DirectoryLog:
         with _plainly(self._path):
             self._offline.refresh()
             places = list(starts)
-            allowed = shares({i: ends[place] - starts[place] for i, place in enumerate(places)}, max_bytes)
+            allowed = shares({i: ends[tp] - starts[tp] for i, tp in enumerate(places)}, max_bytes)
             found = dict(starts)
             for i, share in allowed.items():
-                place = places[i]
-                source = self._source(place)[1]
-                self._check_table(source, max(starts[place], source.start), ends[place])
-                found[place] = self._reader.offset_after(source, starts[place], ends[place], share)
+                tp = places[i]
+                source = self._source(tp)[1]
+                self._check_table(source, max(starts[tp], source.start), ends[tp])
+                found[tp] = self._reader.offset_after(source, starts[tp], ends[tp], share)
             return found
 
-    def read(self, place: TopicPartition, start: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def read(self, tp: TopicPartition, start: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         with _plainly(self._path):
             self._offline.refresh()
-            topic, source = self._source(place)
+            topic, source = self._source(tp)
             if start >= end:
                 return iter(())
             if start < source.start:
                 raise Lost(start, source.start)
             if end > source.end:
                 raise RequestRefused(
-                    f"Partition {place.partition} of topic '{place.topic}' in {self._path} ends at offset "
+                    f"Partition {tp.partition} of topic '{tp.topic}' in {self._path} ends at offset "
                     f"{source.end}; {end} was asked for"
                 )
             self._check_table(source, start, end)
-            view = self._offline.view(topic, place.partition, self._clock())
+            view = self._offline.view(topic, tp.partition, self._clock())
         return self._read(source, start, end, columns, _live_view(view))
 
     def _read(
@@ -178,9 +178,9 @@ class DirectoryLog:
             "`bootstrap.servers` instead of `path`"
         )
 
-    def _source(self, place: TopicPartition) -> tuple[Topic, Source]:
-        topic = topic_rules.find_partition(self._offline.state, self._scope, place.topic, place.partition)
-        partition = partition_id(topic.id, place.partition)
+    def _source(self, tp: TopicPartition) -> tuple[Topic, Source]:
+        topic = topic_rules.find_partition(self._offline.state, self._scope, tp.topic, tp.partition)
+        partition = partition_id(topic.id, tp.partition)
         start, end = self._offline.bounds(partition)
         return topic, Source(partition, topic.name, self._table_ref(topic), start, end)
 

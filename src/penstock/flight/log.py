@@ -69,7 +69,7 @@ class Log(Protocol):
         """The end offsets that about `max_bytes` reach in all partitions together, in proportion to each
         one's backlog."""
 
-    def read(self, place: TopicPartition, start: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def read(self, tp: TopicPartition, start: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Live records only. Raises OffsetsLost if `start` is below the first that is there."""
 
     def schema(self, subject: str, version: int | None = None) -> SchemaText: ...

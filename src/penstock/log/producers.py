@@ -79,8 +79,8 @@ class ProducerTable:
 
     def _evict(self) -> tuple[bytes, Known]:
         """Whoever has most producers makes room, so that nobody can make the log forget those of others."""
-        most = max(self._owned.values(), key=len)
-        oldest = next(iter(most))
+        largest = max(self._owned.values(), key=len)
+        oldest = next(iter(largest))
         known = self._known.pop(oldest)
         self._disown(oldest, known)
         return oldest, known

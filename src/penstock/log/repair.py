@@ -45,22 +45,22 @@ def repair(files: Files, keep: str) -> Report:
         )
     cut.table_ends = _known_ends(files, cut)
     files.make_directory(keep)
-    doomed = [snapshots.snapshot_path(group) for group in snapshots.groups(files) if group not in usable]
+    discarded = [snapshots.snapshot_path(group) for group in snapshots.groups(files) if group not in usable]
     for sequence in segment.sequences(files):
         if sequence > cut.sequence or cut.end == 0:
-            doomed += [journal_path(sequence)]
+            discarded += [journal_path(sequence)]
         if sequence >= cut.sequence:
-            doomed += [index_path(sequence)] if _exists(files, index_path(sequence)) else []
+            discarded += [index_path(sequence)] if _exists(files, index_path(sequence)) else []
     if cut.end == 0 and _exists(files, identity.PATH):
-        doomed.append(identity.PATH)  # nothing is left, and the next start begins anew
+        discarded.append(identity.PATH)  # nothing is left, and the next start begins anew
     changed = {group: data for group in usable if (data := _with_starts(files, group, cut)) is not None}
-    for path in [*doomed, *map(snapshots.snapshot_path, changed)]:
+    for path in [*discarded, *map(snapshots.snapshot_path, changed)]:
         _copy(files, path, keep)
     if cut.end:
         _copy(files, journal_path(cut.sequence), keep)
     files.sync_directory(keep)
     # Newest first: if this is interrupted, what is left is still a journal with its damage at the end.
-    for path in reversed(doomed):
+    for path in reversed(discarded):
         files.remove(path)
     for directory in (segment.DIRECTORY, snapshots.DIRECTORY, ""):
         files.sync_directory(directory)

@@ -167,20 +167,20 @@ class LazyTieredReader:
 
     def warm(self) -> None:
         """Open it now, for the first read. Any thread."""
-        self._told(self._opened)
+        self._reporting(self._opened)
 
     def read(
         self, partition: PartitionId, offset: int, end: int, max_bytes: int, max_records: int
     ) -> list[RecordSlice]:
-        found = self._told(lambda: self._opened().read(partition, offset, end, max_bytes, max_records))
+        found = self._reporting(lambda: self._opened().read(partition, offset, end, max_bytes, max_records))
         if self.damage.any and found:
             self.damage.readable(partition, found[0].base_offset, found[-1].end_offset)
         return found
 
     def offset_at(self, partition: PartitionId, timestamp: int, start: int) -> int | None:
-        return self._told(lambda: self._opened().offset_at(partition, timestamp, start))
+        return self._reporting(lambda: self._opened().offset_at(partition, timestamp, start))
 
-    def _told(self, work: Callable[[], T]) -> T:
+    def _reporting(self, work: Callable[[], T]) -> T:
         try:
             found = work()
         except TableDamaged as error:

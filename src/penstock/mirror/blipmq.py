@@ -17,9 +17,9 @@ PAUSE: Final = 0.05  # seconds between two looks for more
 POLLS: Final = 64
 
 
-def _client(place: Location) -> blipmq.Client:
-    host, port = place.address
-    return blipmq.Client(host, port, key=credentials(place).key, tls=tls(place), busy_poll=0)
+def _client(location: Location) -> blipmq.Client:
+    host, port = location.address
+    return blipmq.Client(host, port, key=credentials(location).key, tls=tls(location), busy_poll=0)
 
 
 class BlipMqSource(Source):
@@ -27,8 +27,8 @@ class BlipMqSource(Source):
     replayable = False
     tells_end = False
 
-    def __init__(self, place: Location, state: StateFile) -> None:
-        self._client = _client(place)
+    def __init__(self, location: Location, state: StateFile) -> None:
+        self._client = _client(location)
         self._state = state
         self._open: dict[str, blipmq.Subscription] = {}
         self._taken: list[tuple[blipmq.Subscription, int]] = []
@@ -76,8 +76,8 @@ class BlipMqDestination(Destination):
     carries = frozenset[Part]()
     readable = False
 
-    def __init__(self, place: Location) -> None:
-        self._client = _client(place)
+    def __init__(self, location: Location) -> None:
+        self._client = _client(location)
 
     def create(self, topic: str, partitions: int) -> int:  # noqa: ARG002 - made when it is first used
         return 1

@@ -7,68 +7,68 @@ from penstock.mirror.progress import StateFile
 from penstock.mirror.url import Location
 
 
-def source(place: Location, state: StateFile) -> Source:
-    match place.scheme:
+def source(location: Location, state: StateFile) -> Source:
+    match location.scheme:
         case "penstock":
             from penstock.mirror.flymq import PenstockSource
 
-            return PenstockSource(place)
+            return PenstockSource(location)
         case "flymq":
             from penstock.mirror.flymq import FlyMqSource
 
-            return FlyMqSource(place)
+            return FlyMqSource(location)
         case "rustlog":
             from penstock.mirror.rustlog import RustLogSource
 
-            return RustLogSource(place)
+            return RustLogSource(location)
         case "kimberlite":
             from penstock.mirror.kimberlite import KimberliteSource
 
-            return KimberliteSource(place)
+            return KimberliteSource(location)
         case "felix":
             from penstock.mirror.felix import FelixSource
 
-            return FelixSource(place)
+            return FelixSource(location)
         case "kafka":
             from penstock.mirror.kafka import KafkaSource
 
-            return KafkaSource(place)
+            return KafkaSource(location)
         case _:
             from penstock.mirror.blipmq import BlipMqSource
 
-            return BlipMqSource(place, state)
+            return BlipMqSource(location, state)
 
 
-def destination(place: Location) -> Destination:
-    match place.scheme:
+def destination(location: Location) -> Destination:
+    match location.scheme:
         case "penstock":
             from penstock.mirror.flymq import PenstockDestination
 
-            return PenstockDestination(place)
+            return PenstockDestination(location)
         case "flymq":
             from penstock.mirror.flymq import FlyMqDestination
 
-            return FlyMqDestination(place)
+            return FlyMqDestination(location)
         case "rustlog":
             from penstock.mirror.rustlog import RustLogDestination
 
-            return RustLogDestination(place)
+            return RustLogDestination(location)
         case "kimberlite":
             from penstock.mirror.kimberlite import KimberliteDestination
 
-            return KimberliteDestination(place)
+            return KimberliteDestination(location)
         case "felix":
             from penstock.mirror.felix import FelixDestination
 
-            return FelixDestination(place)
+            return FelixDestination(location)
         case "kafka":
             from penstock.mirror.kafka import KafkaDestination
 
-            return KafkaDestination(place)
+            return KafkaDestination(location)
         case _:
             from penstock.mirror.blipmq import BlipMqDestination
 
-            return BlipMqDestination(place)
+            return BlipMqDestination(location)
 
 
 def places(of: Location, to: Location, state: StateFile) -> Places:

@@ -13,23 +13,25 @@ from penstock.mirror.records import Chunk, MirrorRecord
 from penstock.mirror.url import Location
 
 
-def _client(place: Location) -> FelixClient:
-    options: dict[str, Any] = {name: place.options[name] for name in ("tenant", "namespace") if name in place.options}
-    trust = [name for name in ("ca", "fingerprint", "insecure") if name in place.options]
+def _client(location: Location) -> FelixClient:
+    options: dict[str, Any] = {
+        name: location.options[name] for name in ("tenant", "namespace") if name in location.options
+    }
+    trust = [name for name in ("ca", "fingerprint", "insecure") if name in location.options]
     if len(trust) != 1:
-        raise MirrorError(f"{place.name}: say whom to trust: ?fingerprint=sha256:…, ?ca=FILE or ?insecure=1")
-    options[trust[0]] = True if trust[0] == "insecure" else place.options[trust[0]]
-    login = credentials(place)
+        raise MirrorError(f"{location.name}: say whom to trust: ?fingerprint=sha256:…, ?ca=FILE or ?insecure=1")
+    options[trust[0]] = True if trust[0] == "insecure" else location.options[trust[0]]
+    login = credentials(location)
     token = None if login.user is None and login.secret is None else login.key
-    return FelixClient(str(place.address), token=token, **options)
+    return FelixClient(str(location.address), token=token, **options)
 
 
 class FelixSource(Source):
     carries = frozenset[Part]()
     tells_end = False
 
-    def __init__(self, place: Location) -> None:
-        self._client = _client(place)
+    def __init__(self, location: Location) -> None:
+        self._client = _client(location)
         self._open: dict[str, tuple[Subscription, int]] = {}  # with the offset that comes next
         self._left: dict[str, Chunk] = {}
 
@@ -79,8 +81,8 @@ class FelixDestination(Destination):
     carries = frozenset[Part]({"keys"})
     readable = False
 
-    def __init__(self, place: Location) -> None:
-        self._client = _client(place)
+    def __init__(self, location: Location) -> None:
+        self._client = _client(location)
 
     def create(self, topic: str, partitions: int) -> int:  # noqa: ARG002 - a stream is made when it is first used
         return 1

@@ -20,10 +20,10 @@ PAUSE: Final = 0.1  # seconds between two looks for more
 IN_FLIGHT: Final = 64
 
 
-def _client(place: Location) -> flymq.Client:
-    user, password = credentials(place).login
-    host, port = place.address
-    return flymq.Client(host, port, username=user, password=password, tls=tls(place))
+def _client(location: Location) -> flymq.Client:
+    user, password = credentials(location).login
+    host, port = location.address
+    return flymq.Client(host, port, username=user, password=password, tls=tls(location))
 
 
 def _key(key: bytes | None) -> bytes | None:
@@ -33,8 +33,8 @@ def _key(key: bytes | None) -> bytes | None:
 class _FlyMq:
     """The client, as both ends use it."""
 
-    def __init__(self, place: Location) -> None:
-        self._client = _client(place)
+    def __init__(self, location: Location) -> None:
+        self._client = _client(location)
 
     def _partitions(self, topic: str) -> dict[int, tuple[int, int]]:
         """The bounds of each partition."""

@@ -38,42 +38,42 @@ UNREACHABLE: Final = (
 )  # fmt: skip
 
 
-def client_options(place: Location) -> dict[str, Any]:
+def client_options(location: Location) -> dict[str, Any]:
     """librdkafka's options for a URL. Raises MirrorError."""
-    tls = bool(place.options.get("ca")) or place.options.get("tls") in ("1", "on", "true", "")
+    tls = bool(location.options.get("ca")) or location.options.get("tls") in ("1", "on", "true", "")
     options: dict[str, Any] = {
-        "bootstrap.servers": ",".join(map(str, (place.address, *place.others))),
-        "security.protocol": ("SASL_" if place.user else "") + ("SSL" if tls else "PLAINTEXT"),
+        "bootstrap.servers": ",".join(map(str, (location.address, *location.others))),
+        "security.protocol": ("SASL_" if location.user else "") + ("SSL" if tls else "PLAINTEXT"),
         "client.id": "penstock-mirror",
         "reconnect.backoff.max.ms": 1000,
         "log.connection.close": False,
         "logger": logger,
     }
-    if ca := place.options.get("ca"):
+    if ca := location.options.get("ca"):
         options["ssl.ca.location"] = ca
-    if place.user:
-        mechanism = place.options.get("mechanism", "PLAIN")
+    if location.user:
+        mechanism = location.options.get("mechanism", "PLAIN")
         if mechanism not in MECHANISMS:
-            raise MirrorError(f"{place.name}: mechanism is one of {', '.join(MECHANISMS)}")
-        options |= {"sasl.mechanism": mechanism, "sasl.username": place.user, "sasl.password": place.secret}
-    elif place.secret is not None:
-        raise MirrorError(f"{place.name}: a password needs a user: kafka://USER@{place.address}")
+            raise MirrorError(f"{location.name}: mechanism is one of {', '.join(MECHANISMS)}")
+        options |= {"sasl.mechanism": mechanism, "sasl.username": location.user, "sasl.password": location.secret}
+    elif location.secret is not None:
+        raise MirrorError(f"{location.name}: a password needs a user: kafka://USER@{location.address}")
     return options
 
 
 @contextlib.contextmanager
-def _errors(place: Location, *, writing: bool = False) -> Iterator[None]:
+def _errors(location: Location, *, writing: bool = False) -> Iterator[None]:
     """Kafka's errors as those that a mirror knows."""
     try:
         yield
     except KafkaException as error:
-        _raise(place, error.args[0], writing)
+        _raise(location, error.args[0], writing)
 
 
-def _raise(place: Location, error: KafkaError, writing: bool = False) -> NoReturn:
-    text = f"{place.name}: {error.str()}"
+def _raise(location: Location, error: KafkaError, writing: bool = False) -> NoReturn:
+    text = f"{location.name}: {error.str()}"
     if error.code() in FENCED:
-        raise MirrorError(f"{place.name}: another mirror of this topic has taken over")
+        raise MirrorError(f"{location.name}: another mirror of this topic has taken over")
     if error.code() in UNREACHABLE or error.retriable():
         raise OutcomeUnknown(text) if writing else ConnectionFailed(text)
     raise ReplyError(text)
@@ -82,13 +82,13 @@ def _raise(place: Location, error: KafkaError, writing: bool = False) -> NoRetur
 class _Reader:
     """A consumer of one partition at a time: moving to another one costs a request."""
 
-    def __init__(self, place: Location) -> None:
-        self._place = place
+    def __init__(self, location: Location) -> None:
+        self._location = location
         self._trouble = ""  # the last error of a connection
         self._next: tuple[str, int, int] | None = None  # topic, partition and offset of what comes next
         self._held: Message | None = None  # taken, for the next read
         self._at_end = False  # nothing was there behind the last message
-        options = client_options(place) | {
+        options = client_options(location) | {
             "group.id": "penstock-mirror",  # demanded, and never joined: partitions are assigned by hand
             "enable.auto.commit": False,
             "enable.partition.eof": True,
@@ -102,7 +102,7 @@ class _Reader:
             "receive.message.max.bytes": LARGEST_RECORD + (1 << 20),
             "error_cb": self._note_trouble,
         }
-        with _errors(place):
+        with _errors(location):
             self._consumer = Consumer(options)
 
     def _note_trouble(self, error: KafkaError) -> None:
@@ -123,8 +123,8 @@ class _Reader:
 
     def offset_at(self, topic: str, partition: int, moment_ms: int) -> int:
         with self._requests():
-            asked = [TopicPartition(topic, partition, moment_ms)]
-            (found,) = self._consumer.offsets_for_times(asked, timeout=REQUEST_SECONDS)
+            request = [TopicPartition(topic, partition, moment_ms)]
+            (found,) = self._consumer.offsets_for_times(request, timeout=REQUEST_SECONDS)
         return found.offset if found.offset >= 0 else self.bounds(topic, partition)[1]
 
     def read(self, topic: str, partition: int, offset: int, limit: int, wait: float) -> tuple[list[Message], int]:
@@ -154,7 +154,7 @@ class _Reader:
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
                 return [], self._reset(topic, partition, offset)
             else:
-                _raise(self._place, error)
+                _raise(self._location, error)
             if self._at_end and time.monotonic() >= until:
                 return [], self._go_on(topic, partition, offset)
 
@@ -191,13 +191,13 @@ class _Reader:
     def _requests(self) -> Iterator[None]:
         self._trouble = ""
         try:
-            with _errors(self._place):
+            with _errors(self._location):
                 yield
         except PenstockError as error:
             raise type(error)(f"{error}: {self._trouble}" if self._trouble else str(error)) from None
 
     def _no_answer(self) -> ConnectionFailed:
-        return ConnectionFailed(f"{self._place.name}: {self._trouble or f'no answer within {REQUEST_SECONDS:g} s'}")
+        return ConnectionFailed(f"{self._location.name}: {self._trouble or f'no answer within {REQUEST_SECONDS:g} s'}")
 
     def close(self) -> None:
         self._consumer.close()
@@ -210,8 +210,8 @@ def _size(message: Message) -> int:
 class KafkaSource(Source):
     carries = frozenset[Part]({"keys", "headers", "partitions", "times"})
 
-    def __init__(self, place: Location) -> None:
-        self._reader = _Reader(place)
+    def __init__(self, location: Location) -> None:
+        self._reader = _Reader(location)
 
     def topics(self) -> list[str]:
         return sorted(self._reader.topics())
@@ -255,11 +255,11 @@ class KafkaDestination(Destination):
     carries = frozenset[Part]({"keys", "headers", "partitions", "times"})
     transactional = True
 
-    def __init__(self, place: Location) -> None:
-        self._place = place
-        self._reader = _Reader(place)
-        with _errors(place):
-            self._admin = AdminClient(client_options(place))
+    def __init__(self, location: Location) -> None:
+        self._location = location
+        self._reader = _Reader(location)
+        with _errors(location):
+            self._admin = AdminClient(client_options(location))
         self._producers: dict[str, Producer] = {}  # by transactional id: one for each topic that is mirrored
 
     def create(self, topic: str, partitions: int) -> int:
@@ -271,19 +271,19 @@ class KafkaDestination(Destination):
     def _create(self, topic: str, partitions: int, config: dict[str, str]) -> int:
         if found := self._reader.topics().get(topic):
             return found
-        with _errors(self._place):
+        with _errors(self._location):
             try:
                 future = self._admin.create_topics([NewTopic(topic, partitions, config=config)])[topic]
                 future.result(REQUEST_SECONDS)
             except TimeoutError:
-                raise ConnectionFailed(f"{self._place.name}: no answer within {REQUEST_SECONDS:g} s") from None
+                raise ConnectionFailed(f"{self._location.name}: no answer within {REQUEST_SECONDS:g} s") from None
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
         give_up = time.monotonic() + REQUEST_SECONDS
         while not (found := self._reader.topics().get(topic)):  # not every node knows of it at once
             if time.monotonic() > give_up:
-                raise ConnectionFailed(f"{self._place.name}: {topic} was created and does not show up")
+                raise ConnectionFailed(f"{self._location.name}: {topic} was created and does not show up")
             time.sleep(0.1)
         return found
 
@@ -310,12 +310,12 @@ class KafkaDestination(Destination):
         transactional_id = self._transactional_id(target, producer)
         if transactional_id in self._producers:
             return
-        options = client_options(self._place) | {
+        options = client_options(self._location) | {
             "transactional.id": transactional_id,  # with it: idempotent, acks=all
             "message.max.bytes": LARGEST_RECORD,
             "linger.ms": 5,
         }
-        with _errors(self._place):
+        with _errors(self._location):
             found = Producer(options)
             found.init_transactions(REQUEST_SECONDS)
         self._producers[transactional_id] = found
@@ -335,7 +335,7 @@ class KafkaDestination(Destination):
         self.fence(batch.topic, batch.producer)
         transactional_id = self._transactional_id(batch.topic, batch.producer)
         producer = self._producers.pop(transactional_id)  # after an error another one finds out what became of it
-        with _errors(self._place, writing=True):
+        with _errors(self._location, writing=True):
             producer.begin_transaction()
             try:
                 for record in batch.records:

@@ -16,13 +16,13 @@ from penstock.mirror.url import Location
 PAUSE: Final = 0.1  # seconds between two looks for more
 
 
-def _client(place: Location) -> kimberlite.KimberliteClient:
-    tenant = place.options.get("tenant", "1")
+def _client(location: Location) -> kimberlite.KimberliteClient:
+    tenant = location.options.get("tenant", "1")
     if not tenant.isdecimal():
-        raise MirrorError(f"{place.name}: tenant is a number")
-    login = credentials(place)
+        raise MirrorError(f"{location.name}: tenant is a number")
+    login = credentials(location)
     token = None if login.user is None and login.secret is None else login.key
-    return kimberlite.KimberliteClient(str(place.address), tenant=int(tenant), token=token, tls=tls(place))
+    return kimberlite.KimberliteClient(str(location.address), tenant=int(tenant), token=token, tls=tls(location))
 
 
 def _read(client: kimberlite.KimberliteClient, stream: int, offset: int) -> tuple[list[bytes], int]:
@@ -34,8 +34,8 @@ def _read(client: kimberlite.KimberliteClient, stream: int, offset: int) -> tupl
 class KimberliteSource(Source):
     carries = frozenset[Part]()
 
-    def __init__(self, place: Location) -> None:
-        self._client = _client(place)
+    def __init__(self, location: Location) -> None:
+        self._client = _client(location)
 
     def topics(self) -> None:
         return None
@@ -71,8 +71,8 @@ class KimberliteSource(Source):
 class KimberliteDestination(Destination):
     carries = frozenset[Part]()
 
-    def __init__(self, place: Location) -> None:
-        self._client = _client(place)
+    def __init__(self, location: Location) -> None:
+        self._client = _client(location)
         self._streams: dict[str, int] = {}
 
     def create(self, topic: str, partitions: int) -> int:  # noqa: ARG002

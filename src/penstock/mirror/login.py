@@ -10,17 +10,17 @@ from penstock.mirror.errors import MirrorError
 from penstock.mirror.url import Location
 
 
-def credentials(place: Location) -> Credentials:
-    if place.user is not None:
-        return Credentials(place.user, place.secret)
-    return Credentials(secret=place.secret)
+def credentials(location: Location) -> Credentials:
+    if location.user is not None:
+        return Credentials(location.user, location.secret)
+    return Credentials(secret=location.secret)
 
 
-def tls(place: Location) -> ssl.SSLContext | None:
+def tls(location: Location) -> ssl.SSLContext | None:
     """`?ca=FILE` trusts that file, `?tls=1` what the system trusts."""
     try:
-        if ca := place.options.get("ca"):
+        if ca := location.options.get("ca"):
             return tls_context(ca)
-        return ssl.create_default_context() if place.options.get("tls") in ("1", "on", "true", "") else None
+        return ssl.create_default_context() if location.options.get("tls") in ("1", "on", "true", "") else None
     except OSError as error:
-        raise MirrorError(f"{place.name}: {place.options['ca']}: {error.strerror or error}") from error
+        raise MirrorError(f"{location.name}: {location.options['ca']}: {error.strerror or error}") from error

@@ -16,19 +16,19 @@ EXISTS: Final = "exist"
 PAUSE: Final = 0.1  # seconds between two looks for more
 
 
-def _client(place: Location) -> rustlog.Client:
-    dialect = place.options.get("dialect", "json")
+def _client(location: Location) -> rustlog.Client:
+    dialect = location.options.get("dialect", "json")
     if dialect not in ("json", "binary"):
-        raise MirrorError(f"{place.name}: dialect is json or binary")
-    host, port = place.address
-    return rustlog.Client(host, port, dialect=dialect, tls=tls(place), busy_poll=0)
+        raise MirrorError(f"{location.name}: dialect is json or binary")
+    host, port = location.address
+    return rustlog.Client(host, port, dialect=dialect, tls=tls(location), busy_poll=0)
 
 
 class RustLogSource(Source):
     carries = frozenset[Part]({"partitions", "times"})
 
-    def __init__(self, place: Location) -> None:
-        self._client = _client(place)
+    def __init__(self, location: Location) -> None:
+        self._client = _client(location)
 
     def topics(self) -> list[str]:
         return [topic.name for topic in self._client.list_topics()]
@@ -61,8 +61,8 @@ class RustLogSource(Source):
 class RustLogDestination(Destination):
     carries = frozenset[Part]({"partitions"})
 
-    def __init__(self, place: Location) -> None:
-        self._client = _client(place)
+    def __init__(self, location: Location) -> None:
+        self._client = _client(location)
 
     def create(self, topic: str, partitions: int) -> int:
         for found in self._client.list_topics():

@@ -91,8 +91,8 @@ class Shape:
 
         self._empty_is_null = empty_is_null
         self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
-        asked = {name: None for name in self._schema.names if name != "timestampType"}
-        self.columns = list(asked | {"offset": None})  # always, to know where to go on if the reading breaks off
+        wanted = {name: None for name in self._schema.names if name != "timestampType"}
+        self.columns = list(wanted | {"offset": None})  # always, to know where to go on if the reading breaks off
 
     def batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in evened(batches):

@@ -82,7 +82,7 @@ class PenstockStreamWriter(DataSourceStreamArrowWriter):
         self._schema = schema
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
-        query, batch = _told(QUERY), _told(BATCH)
+        query, batch = _task_property(QUERY), _task_property(BATCH)
         app = self._options.app or query
         if app is None or batch is None:
             raise SinkFailed(
@@ -98,7 +98,7 @@ class PenstockStreamWriter(DataSourceStreamArrowWriter):
         discard(self._options, _sent(messages))
 
 
-def _told(name: str) -> str | None:
+def _task_property(name: str) -> str | None:
     context = TaskContext.get()
     return None if context is None else context.getLocalProperty(name)
 

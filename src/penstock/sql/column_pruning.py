@@ -150,8 +150,8 @@ def rename(node: exp.Table, name: str) -> None:
 
 
 def _need(tree: exp.Expr, found: list[Source]) -> None:
-    own = {source.alias for source in found}
-    aliases = set(own)
+    table_aliases = {source.alias for source in found}
+    aliases = set(table_aliases)
     aliases.update(str(node.alias).lower() for node in tree.find_all(exp.Subquery, exp.CTE, exp.Table) if node.alias)
     if _asks_for_all(tree):
         for source in found:
@@ -168,7 +168,7 @@ def _need(tree: exp.Expr, found: list[Source]) -> None:
     for node, qualifier, name in _names(tree):
         for source in found:
             if qualifier in aliases and qualifier != source.alias:
-                if source.needs.everything and qualifier not in own:
+                if source.needs.everything and qualifier not in table_aliases:
                     source.needs.add(name, sure=False)  # it may come through a subquery
             elif qualifier in aliases and node.arg_key == "table":
                 source.needs.add(name, sure=False)  # it is the table, unless that has a column of this name

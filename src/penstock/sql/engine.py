@@ -109,7 +109,7 @@ class Engine:
 
 
 def _translate(error: duckdb.Error) -> QueryError:
-    said = _told(error)
+    said = _message(error)
     if isinstance(error, duckdb.OutOfMemoryException):
         return QueryTooLarge(f"The statement needs more memory than one may take: {said}")
     if isinstance(error, duckdb.ParserException | duckdb.SyntaxException):
@@ -119,7 +119,7 @@ def _translate(error: duckdb.Error) -> QueryError:
     return QueryError(said)
 
 
-def _told(error: duckdb.Error) -> str:
+def _message(error: duckdb.Error) -> str:
     """The first of DuckDB's words, without the place in a text that the caller did not write."""
     text = str(error).partition("\nLINE ")[0].strip()
     head, colon, rest = text.partition(": ")

@@ -80,7 +80,7 @@ def parse(sql: str) -> exp.Expr:
     try:
         trees = sqlglot.parse(sql, read=DIALECT)
     except ParseError as error:
-        raise QueryInvalid(_told(error)) from None
+        raise QueryInvalid(_parse_message(error)) from None
     except RecursionError:
         raise QueryInvalid("The statement is too deeply nested") from None
     except (SqlglotError, ValueError, TypeError, AttributeError, KeyError, IndexError) as error:
@@ -138,11 +138,11 @@ def _check_measure(node: exp.Repeat | exp.Pad | exp.GenerateSeries) -> None:
         "pad": [node.expression],
         "generate_series": [node.args.get("start"), node.args.get("end")],
     }[name]
-    most = functions.MEASURED[name]
+    limit = functions.MEASURED[name]
     for part in parts:
         number = part.this if isinstance(part, exp.Neg) else part
-        if not isinstance(number, exp.Literal) or not number.name.isdecimal() or int(number.name[:19]) > most:
-            raise QueryError(f"{name} takes a number up to {most} here, written as a number")
+        if not isinstance(number, exp.Literal) or not number.name.isdecimal() or int(number.name[:19]) > limit:
+            raise QueryError(f"{name} takes a number up to {limit} here, written as a number")
     if name != "generate_series" and node.find_ancestor(exp.Repeat, exp.Pad):
         raise QueryError(f"{name} cannot be within another {name}")
 
@@ -181,7 +181,7 @@ def _refusal(node: exp.Expr) -> str:
     return f"{type(node).__name__} is not supported in a statement"
 
 
-def _told(error: ParseError) -> str:
+def _parse_message(error: ParseError) -> str:
     if not error.errors:
         return f"Not SQL: {str(error).partition(chr(10))[0][:300]}"
     first = error.errors[0]

@@ -89,7 +89,7 @@ class InferredSchemas:
     def fields(
         self,
         engine: Engine,
-        place: ColumnSource,
+        source: ColumnSource,
         register: Register,
         names: Iterable[str] = (),
         sure: Collection[str] = (),
@@ -99,38 +99,38 @@ class InferredSchemas:
         """The fields of these names, without regard to case, and with `everything` all others too, as far as there are
         any; in order of their names. Only those that are `sure` are searched for in other letters. Raises
         QueryError."""
-        shape = self._begin(place)
+        shape = self._begin(source)
         wanted = set(names)
-        if shape.ends != place.ends:
+        if shape.ends != source.ends:
             self._extend(engine, shape, register(dict(shape.ends)))
-            shape.ends = place.ends
+            shape.ends = source.ends
         if not shape.complete:
             self._look(engine, shape, register, wanted - shape.seen.keys())
         if not shape.complete and (everything or not self._covers(shape, wanted.intersection(sure))):
             found = _keys(engine, register(None))
             self._look(engine, shape, register, found - shape.seen.keys())
             shape.complete = len(found) <= MAX_FIELDS
-        self._keep(place, shape)
+        self._keep(source, shape)
         return _columns(shape.seen, wanted, everything=everything)
 
-    def known(self, place: ColumnSource) -> list[Field]:
+    def known(self, source: ColumnSource) -> list[Field]:
         """The fields that are known already."""
         with self._lock:
-            shape = self._known.get((place.identity, place.position))
+            shape = self._known.get((source.identity, source.position))
             return [] if shape is None else _columns(shape.seen, (), everything=True)
 
-    def _begin(self, place: ColumnSource) -> _InferredSchema:
+    def _begin(self, source: ColumnSource) -> _InferredSchema:
         with self._lock:
-            known = self._known.get((place.identity, place.position))
-            if known is None or not _reaches(place.ends, known.ends):
-                return _InferredSchema(place.ends)
+            known = self._known.get((source.identity, source.position))
+            if known is None or not _reaches(source.ends, known.ends):
+                return _InferredSchema(source.ends)
             return known.copy(known.ends)
 
-    def _keep(self, place: ColumnSource, shape: _InferredSchema) -> None:
+    def _keep(self, source: ColumnSource, shape: _InferredSchema) -> None:
         with self._lock:
-            self._known.pop((place.identity, place.position), None)
+            self._known.pop((source.identity, source.position), None)
             if len(shape.seen) <= MOST_KEPT:
-                self._known[place.identity, place.position] = shape
+                self._known[source.identity, source.position] = shape
             while len(self._known) > KEPT_SHAPES:
                 self._known.popitem(last=False)
 
@@ -200,7 +200,7 @@ def _types(engine: Engine, source: str, names: Iterable[str]) -> dict[str, int]:
     for at in range(0, len(usable), _AT_ONCE):
         some = usable[at : at + _AT_ONCE]
         paths = ", ".join(quoted(f'$."{name}"') for name in some)
-        bits = ", ".join(f"bit_or(CASE t[{place + 1}] {cases} END)" for place in range(len(some)))
+        bits = ", ".join(f"bit_or(CASE t[{index + 1}] {cases} END)" for index in range(len(some)))
         looked = f"SELECT TRY(json_type({OBJECT}, [{paths}])) AS t FROM {source}"
         row = engine.rows(f"SELECT {bits} FROM ({looked})")[0]
         found.update(zip(some, (bit or 0 for bit in row), strict=True))
@@ -218,9 +218,9 @@ def _large(engine: Engine, source: str, names: Sequence[str]) -> list[str]:
         left = [name for name in left if name not in some]
         structure = quoted(structure_of((name, "HUGEINT") for name in some))
         read = f"SELECT TRY(json_transform({OBJECT}, {structure})) AS f FROM {source}"
-        most = ", ".join(f"max(f.{identifier(name)})" for name in some)
-        row = engine.rows(f"SELECT {most} FROM ({read})")[0]
-        found += [name for name, most in zip(some, row, strict=True) if most is not None and most >= 1 << 63]
+        maxima = ", ".join(f"max(f.{identifier(name)})" for name in some)
+        row = engine.rows(f"SELECT {maxima} FROM ({read})")[0]
+        found += [name for name, largest in zip(some, row, strict=True) if largest is not None and largest >= 1 << 63]
     return found
 
 

@@ -116,12 +116,12 @@ class Insertion:
     ) -> list[_Row]:
         assert relation.declared is not None
         columns = relation.declared.columns
-        place = {name.lower(): at for at, name in enumerate(names)}
-        if unknown := place.keys() - {column.name.lower() for column in columns}:
+        index_of = {name.lower(): at for at, name in enumerate(names)}
+        if unknown := index_of.keys() - {column.name.lower() for column in columns}:
             raise QueryError(f"Table '{relation.name}' has no column '{min(unknown)}'")
         values = [
             _cast(column, "NULL", "NULL")
-            if (at := place.get(column.name.lower())) is None
+            if (at := index_of.get(column.name.lower())) is None
             else _cast(column, kinds[at], f"c{at}")
             for column in columns
         ]

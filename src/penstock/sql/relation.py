@@ -74,7 +74,7 @@ class Relation:
     def width(self) -> int:
         """The number of columns. For a list of all tables, large streams are not read: it counts what is known."""
         if self.declared is None and sum(span.end - span.start for span in self.stream.partitions) > SMALL:
-            return len({*self.base(), *(field.name.lower() for field in self._shapes.known(self._place()))})
+            return len({*self.base(), *(field.name.lower() for field in self._shapes.known(self._column_source()))})
         return len(self.columns())
 
     def hidden(self) -> list[str]:
@@ -103,12 +103,14 @@ class Relation:
         columns += [f"f.{identifier(field.name)} AS {identifier(field.name)}" for field in fields]
         return self._select(columns, read, fields)
 
-    def _place(self) -> ColumnSource:
+    def _column_source(self) -> ColumnSource:
         ends = tuple((span.partition, span.end) for span in self.stream.partitions)
         return ColumnSource(self.stream.identity, self._moment.position, ends)
 
     def _fields(self, names: Sequence[str] = (), sure: Collection[str] = (), *, everything: bool) -> list[Field]:
-        found = self._shapes.fields(self._engine, self._place(), self._events, names, sure, everything=everything)
+        found = self._shapes.fields(
+            self._engine, self._column_source(), self._events, names, sure, everything=everything
+        )
         return [field for field in found if field.name.lower() not in self.base()]
 
     def _countable(self) -> bool:

@@ -129,10 +129,10 @@ class _Statement:
             for source in inner:
                 if source.name.lower() == table:
                     _point(source, view)
-        own = [source for source in found if source.schema != INFORMATION]
-        streams = resolve(self._catalog, [source.name for source in own])
+        user_tables = [source for source in found if source.schema != INFORMATION]
+        streams = resolve(self._catalog, [source.name for source in user_tables])
         by_stream: dict[str, list[Source]] = {}
-        for source in own:
+        for source in user_tables:
             if source.name not in streams:
                 raise TableNotFound(source.name)
             by_stream.setdefault(streams[source.name].name, []).append(source)

@@ -80,7 +80,9 @@ def information(catalog: Catalog, relate: Relate, table: str) -> pa.Table:
         names = ["table_catalog", "table_schema", "table_name", "table_type"]
         return pa.table({name: pa.array([row[at] for row in rows], pa.string()) for at, name in enumerate(names)})
     found = [
-        (one.name, column, place) for one in _tables(catalog, relate) for place, column in enumerate(one.columns(), 1)
+        (one.name, column, ordinal)
+        for one in _tables(catalog, relate)
+        for ordinal, column in enumerate(one.columns(), 1)
     ]
     return pa.table(
         {
@@ -88,7 +90,7 @@ def information(catalog: Catalog, relate: Relate, table: str) -> pa.Table:
             "table_schema": pa.array(["main"] * len(found), pa.string()),
             "table_name": pa.array([name for name, _, _ in found], pa.string()),
             "column_name": pa.array([column.name for _, column, _ in found], pa.string()),
-            "ordinal_position": pa.array([place for _, _, place in found], pa.int32()),
+            "ordinal_position": pa.array([ordinal for _, _, ordinal in found], pa.int32()),
             "is_nullable": pa.array(["YES" if column.nullable else "NO" for _, column, _ in found], pa.string()),
             "data_type": pa.array([column.type for _, column, _ in found], pa.string()),
         }

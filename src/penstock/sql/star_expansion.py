@@ -11,8 +11,8 @@ from penstock.sql.column_pruning import Source
 
 def hide(source: Source, columns: Sequence[str]) -> None:
     """Take these columns of the source out of the stars of the SELECT that it is in."""
-    place = source.node.parent
-    select = place.parent if isinstance(place, exp.From | exp.Join) else None
+    parent = source.node.parent
+    select = parent.parent if isinstance(parent, exp.From | exp.Join) else None
     if not columns or not isinstance(select, exp.Select):
         return
     outputs: list[exp.Expr] = []

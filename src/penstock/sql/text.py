@@ -118,9 +118,9 @@ def _words(sql: str) -> list[_Word]:
 
 def _guard(words: Sequence[_Word]) -> None:
     """Refuses what takes a parser unreasonably long."""
-    most = MAX_INSERT_WORDS if words[0].kind == "INSERT" else MAX_WORDS
-    if len(words) > most:
-        raise QueryInvalid(f"The statement has more than {most} words: append many rows as events instead")
+    limit = MAX_INSERT_WORDS if words[0].kind == "INSERT" else MAX_WORDS
+    if len(words) > limit:
+        raise QueryInvalid(f"The statement has more than {limit} words: append many rows as events instead")
     depth = nots = signs = subscripts = 0
     before = ""
     for word in words:

@@ -24,8 +24,8 @@ INTEGERS: Final = frozenset(
 MOMENTS: Final = frozenset(
     ["TIMESTAMP", "TIMESTAMP_NS", "TIMESTAMP_MS", "TIMESTAMP_S", "TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ"]
 )
-_LEAST: Final = -(1 << 63)
-_MOST: Final = (1 << 63) - 1
+_MIN: Final = -(1 << 63)
+_MAX: Final = (1 << 63) - 1
 _PAGE: Final = 1_000
 
 
@@ -44,8 +44,8 @@ def bind(tree: exp.Expr, params: Sequence[Value]) -> list[object]:
     return [_bound(params[number - 1]) for number in used]
 
 
-def _typed(value: int | str | bool | Timestamp, place: int) -> exp.Expr:
-    hole = exp.Placeholder(this=str(place))
+def _typed(value: int | str | bool | Timestamp, index: int) -> exp.Expr:
+    hole = exp.Placeholder(this=str(index))
     if isinstance(value, Timestamp):
         return exp.Anonymous(this="MAKE_TIMESTAMP_NS", expressions=[exp.cast(hole, "BIGINT", dialect=DIALECT)])
     if isinstance(value, bool):
@@ -115,10 +115,10 @@ _NARROW: Final = INTEGERS - {"HUGEINT", "UHUGEINT", "UBIGINT"}
 
 
 def _whole(value: int) -> Value:
-    return value if _LEAST <= value <= _MOST else str(value)
+    return value if _MIN <= value <= _MAX else str(value)
 
 
 def _checked(value: int) -> Value:
-    if _LEAST <= value <= _MOST:
+    if _MIN <= value <= _MAX:
         return value
     raise QueryError(f"Integer overflow: SUM gives {value}, which takes more than 64 bits (CAST it AS VARCHAR)")

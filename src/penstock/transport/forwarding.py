@@ -205,7 +205,7 @@ class _DatagramRelay:
         self._forwarder = forwarder
         self._door = door
         self._socket = sock
-        self._most = flows
+        self._max_flows = flows
         self._loop = asyncio.get_running_loop()
         self._flows: dict[Address, _Flow] = {}
         sock.setblocking(False)
@@ -220,7 +220,7 @@ class _DatagramRelay:
                 return
             flow = self._flows.get(client)
             if flow is None:
-                if endpoint is None or (len(self._flows) >= self._most and not self._make_room()):
+                if endpoint is None or (len(self._flows) >= self._max_flows and not self._make_room()):
                     continue  # QUIC retransmits it
                 try:
                     flow = self._flows[client] = _Flow(self._loop, self._socket, client, endpoint)
@@ -233,7 +233,7 @@ class _DatagramRelay:
         old = time.monotonic() - FLOW_SECONDS
         for client in [client for client, flow in self._flows.items() if flow.used < old]:
             self._flows.pop(client).close()
-        return len(self._flows) < self._most
+        return len(self._flows) < self._max_flows
 
     def forget_all(self) -> None:
         for flow in self._flows.values():

@@ -88,12 +88,12 @@ def _length_prefixed(data: bytes, default: str) -> SniffResult:
         return Verdict.MORE
     kind = data[4]
     if default != "rustlog":
-        return _guest(data, kind, default)
+        return _on_other_port(data, kind, default)
     known = kind in SHARED_TYPES or kind in JSON_START or kind == RUSTLOG_PING
     return "rustlog" if known else Verdict.NOT_MINE
 
 
-def _guest(data: bytes, kind: int, default: str) -> SniffResult:
+def _on_other_port(data: bytes, kind: int, default: str) -> SniffResult:
     """A length-prefixed frame on a port that is not rustlog's."""
     length = int.from_bytes(data[:4], "big")
     if kind in SHARED_TYPES and default == "blipmq":

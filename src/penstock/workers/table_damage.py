@@ -32,8 +32,8 @@ def damage_handlers(broker: Broker) -> Mapping[str, Handler]:
     """The broker's side."""
 
     async def damaged(found: DamageMessage) -> Empty:
-        place = found.file, found.topic, found.partition, found.first, found.end
-        broker.tables.damaged(TableDamaged(*place, found.reason, topic_id=found.topic_id))
+        damage_key = found.file, found.topic, found.partition, found.first, found.end
+        broker.tables.damaged(TableDamaged(*damage_key, found.reason, topic_id=found.topic_id))
         return Empty()
 
     return {"tables.damaged": typed(DamageMessage, damaged)}

@@ -296,7 +296,7 @@ def test_the_table_of_a_deleted_topic_is_removed_also_after_a_restart() -> None:
     assert here.broker.tables.needed()
     job = next_job(here)
     assert isinstance(job, RemoveJob)
-    assert job.ref == here.broker.tables._place(DEFAULT_SCOPE, "orders", orders)
+    assert job.ref == here.broker.tables._table_ref(DEFAULT_SCOPE, "orders", orders)
     here.broker.tables.done(JobDone(job.id, [TableOutcome(orders, "the store is away")]))
     assert next_job(here) is None
     here.pass_time(1.1)

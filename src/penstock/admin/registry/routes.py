@@ -158,8 +158,8 @@ class RegistryRoutes:
     def delete_version(self, request: Request) -> Outcome:
         name = request.names["subject"]
         number = _version(request)
-        gone = number is not None and request.query.permanent
-        if gone and self._schemas.known_empty(request.identity, request.scope, name, number):
+        permanent = number is not None and request.query.permanent
+        if permanent and self._schemas.known_empty(request.identity, request.scope, name, number):
             return self._shown(number)
         found = self._one(request)
         return _done(self._schemas.delete(request.identity, request.scope, name, found.version), found.version)

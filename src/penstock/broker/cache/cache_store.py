@@ -94,7 +94,7 @@ class Store:
         self._caches: dict[CacheName, Cache] = {}
         self._tenants: dict[str, TenantEntries] = {}  # tenants with at least one value
         self._wheel: TimerWheel[Entry] = TimerWheel()
-        self._gone: list[Cache] = []
+        self._dropped: list[Cache] = []
 
     def __len__(self) -> int:
         return self._count
@@ -233,21 +233,21 @@ class Store:
         for name in [name for name in self._caches if name.scope.tenant == tenant]:
             cache = self._caches.pop(name)
             cache.dropped = True
-            self._gone.append(cache)
+            self._dropped.append(cache)
 
     def purge(self, max_count: int) -> None:
         """Remove at most `max_count` entries of dropped caches."""
-        while self._gone and max_count > 0:
-            entries = self._gone[-1].entries
+        while self._dropped and max_count > 0:
+            entries = self._dropped[-1].entries
             for entry in list(islice(entries.values(), max_count)):
                 self.remove(entry)
                 max_count -= 1
             if not entries:
-                self._gone.pop()
+                self._dropped.pop()
 
     def clear(self) -> None:
         self.bytes = self._count = 0
-        self._caches, self._tenants, self._wheel, self._gone = {}, {}, TimerWheel(), []
+        self._caches, self._tenants, self._wheel, self._dropped = {}, {}, TimerWheel(), []
 
 
 class _Payer:

@@ -62,8 +62,8 @@ def remove(
             f"{limit} single records are removed from the partition, which is the limit: "
             f"the one at offset {below} has to go first"
         )
-    total = sum([len(gone.single) for gone in removed.values()])
-    mine = sum([len(gone.single) for place, gone in removed.items() if gone.single and belongs(place)])
+    total = sum([len(removals.single) for removals in removed.values()])
+    mine = sum([len(removals.single) for at, removals in removed.items() if removals.single and belongs(at)])
     more = len(offsets)
     check_room("single removed records", limits.removed, total, tenant, mine, limits.tenant_share, more)
     return RecordsRemoved(topic_of(partition), number_of(partition), sorted(offsets), below)

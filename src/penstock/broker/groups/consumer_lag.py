@@ -40,9 +40,9 @@ class FetchPositions:
             check_group(group)
         except InvalidName:
             return
-        place = GroupPartition(scope, group, topic, partition)
-        self._positions.pop(place, None)
-        self._positions[place] = next_offset
+        member = GroupPartition(scope, group, topic, partition)
+        self._positions.pop(member, None)
+        self._positions[member] = next_offset
         if len(self._positions) > MAX_POSITIONS:
             del self._positions[next(iter(self._positions))]
 
@@ -54,13 +54,13 @@ def lags(state: State, positions: FetchPositions, engine: Engine) -> Iterator[La
             for topic, by_partition in by_topic.items():
                 for partition, offset in by_partition.items():
                     yield from _lag(state, engine, GroupPartition(scope, group, topic, partition), offset)
-    for place, offset in positions:
-        if groups.committed(state, place.scope, place.group, place.topic, place.partition) is None:
-            yield from _lag(state, engine, place, offset)
+    for member, offset in positions:
+        if groups.committed(state, member.scope, member.group, member.topic, member.partition) is None:
+            yield from _lag(state, engine, member, offset)
 
 
-def _lag(state: State, engine: Engine, place: GroupPartition, offset: int) -> Iterator[Lag]:
-    topic = state.topics.get(place.scope, {}).get(place.topic)
-    if topic is not None and place.partition < topic.partitions:
-        end = engine.bounds(partition_id(topic.id, place.partition)).high_watermark
-        yield Lag(place.scope, place.topic, place.partition, place.group, max(0, end - offset))
+def _lag(state: State, engine: Engine, member: GroupPartition, offset: int) -> Iterator[Lag]:
+    topic = state.topics.get(member.scope, {}).get(member.topic)
+    if topic is not None and member.partition < topic.partitions:
+        end = engine.bounds(partition_id(topic.id, member.partition)).high_watermark
+        yield Lag(member.scope, member.topic, member.partition, member.group, max(0, end - offset))

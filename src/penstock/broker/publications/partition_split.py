@@ -242,11 +242,11 @@ class Scatter:
         batch = rows[0] if len(rows) == 1 else pa.concat_batches(rows)
         sizes = np.concatenate([sizes for _, sizes in waiting.parts])
         ends = np.cumsum(sizes)
-        most = CHECKED_RECORDS if place[0].checked else len(batch)
+        max_records = CHECKED_RECORDS if place[0].checked else len(batch)
         first = begun = 0
         while first < len(batch):
             end = int(np.searchsorted(ends, begun + self._limits.chunk_bytes, side="right"))
-            end = min(max(end, first + 1), first + most)
+            end = min(max(end, first + 1), first + max_records)
             if end >= len(batch) and not whole:
                 break
             end = min(end, len(batch))

@@ -103,8 +103,8 @@ class Publications:
         state, staging = self._context.state_log.current(), self._context.staging
         known, run = state.publications.get(key), self._runs.get(key)
         used = {*(run.refs if run else ()), *(known.running.refs if known and known.running else ())}
-        gone = [ref for ref in refs if ref not in used]
-        self._context.executor(lambda: staging.remove(gone), _nothing)
+        unused = [ref for ref in refs if ref not in used]
+        self._context.executor(lambda: staging.remove(unused), _nothing)
 
     def _require(self, identity: Identity, scope: Scope) -> None:
         self._context.access.require_any(identity, Permission.WRITE, scope)
@@ -259,8 +259,8 @@ class Publications:
             def published(key: bytes) -> int:
                 return publications[key].batch if key in publications else -1
 
-            gone = leftovers(names, published, used.__contains__, now, self._started)
-            self._context.executor(lambda: staging.remove(gone), _nothing)
+            leftover = leftovers(names, published, used.__contains__, now, self._started)
+            self._context.executor(lambda: staging.remove(leftover), _nothing)
 
         self._context.executor(lambda: names.extend(staging.names()), decide)
 

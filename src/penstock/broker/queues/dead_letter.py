@@ -50,11 +50,11 @@ def target(
     return partition_id(created.id, 0), [created]
 
 
-def headers(original: Headers, told: Mapping[str, object]) -> Headers:
+def headers(original: Headers, details: Mapping[str, object]) -> Headers:
     """The headers of a dead letter: those of the record, and the given details (reason, attempts, topic, partition,
     offset, stored, given-up, …; times in µs since 1970). Headers of the record with the same prefix are dropped.
     """
-    return (*own_headers(original), *((HEADER + name, str(value).encode()) for name, value in told.items()))
+    return (*own_headers(original), *((HEADER + name, str(value).encode()) for name, value in details.items()))
 
 
 def own_headers(of_letter: Headers) -> Headers:
@@ -87,20 +87,20 @@ def letters(topic: Topic, slices: Sequence[RecordSlice]) -> Iterator[DeadLetter]
     for part in slices:
         columns = zip(part.values(), part.keys(), part.headers(), part.timestamps(), strict=True)
         for offset, (value, key, pairs, stamp) in enumerate(columns, part.base_offset):
-            told = {name.removeprefix(HEADER): data for name, data in pairs if name.startswith(HEADER)}
+            details = {name.removeprefix(HEADER): data for name, data in pairs if name.startswith(HEADER)}
             yield DeadLetter(
                 letter_id(topic, offset),
                 offset,
                 value,
                 key,
                 own_headers(pairs),
-                told.get("reason", b"").decode(errors="replace"),
-                _number(told, "attempts") or 0,
-                told.get("topic", topic.name.removesuffix(SUFFIX).encode()).decode(errors="replace"),
-                _number(told, "partition"),
-                _number(told, "offset"),
-                _number(told, "stored"),
-                _number(told, "given-up") or stamp,
+                details.get("reason", b"").decode(errors="replace"),
+                _number(details, "attempts") or 0,
+                details.get("topic", topic.name.removesuffix(SUFFIX).encode()).decode(errors="replace"),
+                _number(details, "partition"),
+                _number(details, "offset"),
+                _number(details, "stored"),
+                _number(details, "given-up") or stamp,
             )
 
 
@@ -108,6 +108,6 @@ def letter_id(topic: Topic, offset: int) -> str:
     return f"{topic.id}-{offset}"
 
 
-def _number(told: Mapping[str, bytes], name: str) -> int | None:
-    data = told.get(name, b"")
+def _number(details: Mapping[str, bytes], name: str) -> int | None:
+    data = details.get(name, b"")
     return int(data) if data.isdigit() and len(data) < 20 else None

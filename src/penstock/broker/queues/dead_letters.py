@@ -30,7 +30,7 @@ from penstock.broker.state.state import State, Topic
 from penstock.broker.state.state_log import StateLog
 from penstock.broker.topics import topic_rules
 from penstock.log.batch import RecordSlice
-from penstock.log.engine import Appended, CommitGroup, PartitionId, Records, partition_id, topic_of
+from penstock.log.engine import Appended, CommitGroup, PartitionId, Records, number_of, partition_id, topic_of
 from penstock.log.errors import OffsetOutOfRange
 
 FETCH_BYTES: Final = 4 << 20  # most bytes of letters fetched at once, or one letter
@@ -138,9 +138,9 @@ class DeadLetters:
         if box is None or box.id != box_id or not slices:
             raise DeadLetterNotFound(letter)
         (found,) = letters(box, slices)
-        engine, place = self._state_log.engine, partition_id(box.id, 0)
-        bounds = engine.bounds(place)
-        if found.offset < bounds.start or state.removed.get(place, NOTHING_REMOVED).has(found.offset):
+        engine, box_partition = self._state_log.engine, partition_id(box.id, 0)
+        bounds = engine.bounds(box_partition)
+        if found.offset < bounds.start or state.removed.get(box_partition, NOTHING_REMOVED).has(found.offset):
             raise DeadLetterNotFound(letter)
         size = len(found.value) + len(found.key or b"")
         if (whole := size + headers_size(found.headers)) > self._limits.record_bytes:
@@ -148,7 +148,7 @@ class DeadLetters:
         if misfit := self._validator.misfits(topic, [found.value]):
             self._metrics.records_rejected += 1
             raise RecordRejected(misfit[0])
-        event = self._removal(state, place, (found.offset,), bounds.start, scope.tenant)
+        event = self._removal(state, box_partition, (found.offset,), bounds.start, scope.tenant)
         wanted = ANY if found.partition is None or found.partition >= topic.partitions else found.partition
         (partition,) = self._partitioner.choose(topic, [found.key], [wanted])
         records = Records(
@@ -159,7 +159,7 @@ class DeadLetters:
         )
         appended = self._state_log.append((records,), (event,), door=self._metrics.caller.number)
         if event.below > bounds.start:
-            engine.trim({place: event.below})  # in the same group
+            engine.trim({box_partition: event.below})  # in the same group
         self._metrics.produced(appended.group, 1, size, started)
         self._metrics.dead_letters_replayed += 1
         return Replayed(appended, partition)
@@ -183,25 +183,25 @@ class DeadLetters:
             box = _box(state, scope, topic)
             if box is None:
                 return None
-            engine, place = self._state_log.engine, partition_id(box.id, 0)
-            bounds, removed = engine.bounds(place), state.removed.get(place, NOTHING_REMOVED)
+            engine, box_partition = self._state_log.engine, partition_id(box.id, 0)
+            bounds, removed = engine.bounds(box_partition), state.removed.get(box_partition, NOTHING_REMOVED)
             there = [each for each in offsets if bounds.start <= each < bounds.high_watermark and not removed.has(each)]
             if not there:
                 return None
-            event = self._removal(state, place, there, bounds.start, scope.tenant)
+            event = self._removal(state, box_partition, there, bounds.start, scope.tenant)
             group = self._state_log.commit((event,))
             if event.below > bounds.start:
-                engine.trim({place: event.below})  # in the same group
+                engine.trim({box_partition: event.below})  # in the same group
         count = str(len(there))
         self._audit.note(identity, "dlq.purge", scope=scope, resource=topic, action="purge", letters=count)
         return group
 
     def _removal(
-        self, state: State, place: PartitionId, offsets: Sequence[int], start: int, tenant: str
+        self, state: State, box_partition: PartitionId, offsets: Sequence[int], start: int, tenant: str
     ) -> RecordsRemoved:
         topics = state.topics_by_id
         return remove(
-            *(state.removed, self._limits, place, tuple(offsets), start),
+            *(state.removed, self._limits, box_partition, tuple(offsets), start),
             *(tenant, lambda of: topics[topic_of(of)].scope.tenant == tenant),
         )
 
@@ -211,14 +211,16 @@ class DeadLetters:
         if box is None:
             return None
         engine = self._state_log.engine
-        places = [partition_id(box.id, number) for number in range(box.partitions)]
-        ends = {place: engine.next_offset(place) for place in places}
-        ends = {place: end for place, end in ends.items() if end > state.removed.get(place, NOTHING_REMOVED).below}
-        ends = {place: end for place, end in ends.items() if end > engine.bounds(place).start}
+        ends: dict[PartitionId, int] = {}
+        for number in range(box.partitions):
+            partition = partition_id(box.id, number)
+            end, removed = engine.next_offset(partition), state.removed.get(partition, NOTHING_REMOVED)
+            if end > max(removed.below, engine.bounds(partition).start):
+                ends[partition] = end
         if not ends:
             return None
         self._state_log.commit(
-            [RecordsRemoved(box.id, number, [], ends[place]) for number, place in enumerate(places) if place in ends]
+            [RecordsRemoved(box.id, number_of(partition), [], end) for partition, end in ends.items()]
         )
         return engine.trim(ends)  # in the same group
 

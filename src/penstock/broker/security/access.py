@@ -260,10 +260,10 @@ class Access:
         """The grants that say something about this; None for an identity that is nobody in this tenant."""
         if identity.tenant is not None and identity.tenant != scope.tenant:
             return None
-        own = self.grants_of(identity)
-        if own is None:
-            own = self._by_principal.get(identity.name, ())
-        elif not own:
+        grants_held = self.grants_of(identity)
+        if grants_held is None:
+            grants_held = self._by_principal.get(identity.name, ())
+        elif not grants_held:
             return None
-        grants = (*own, *self._by_principal.get("*", ()))
+        grants = (*grants_held, *self._by_principal.get("*", ()))
         return [grant for grant in grants if grant.covers(permission, scope)]

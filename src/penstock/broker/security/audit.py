@@ -155,8 +155,8 @@ class Audit:
         self._state_log.drop_failed()
         tenant = _home(self._state_log.state, identity, scope, trusted=result == "success")
         if scope is not None:
-            asked = {"tenant": (scope.tenant, tenant), "namespace": (scope.namespace, DEFAULT_SCOPE.namespace)}
-            details |= {name: given for name, (given, usual) in asked.items() if given not in ("*", usual)}
+            scope_details = {"tenant": (scope.tenant, tenant), "namespace": (scope.namespace, DEFAULT_SCOPE.namespace)}
+            details |= {name: given for name, (given, usual) in scope_details.items() if given not in ("*", usual)}
         if identity.context:
             details |= {name: text for name, text in identity.context if name not in details}
         event = audit_event.event(
@@ -165,8 +165,10 @@ class Audit:
         pace = REFUSED if result != "success" else ADMITTED if kind in audit_event.OFTEN else None
         if pace is not None:
             family = tenant, kind
-            told = tuple(event.details.items()) if result == "success" else ()  # who was let has no reason to vary it
-            likeness = (event.user, event.client_ip, event.resource, event.action, result, told)
+            varying = (
+                tuple(event.details.items()) if result == "success" else ()
+            )  # who was let has no reason to vary it
+            likeness = (event.user, event.client_ip, event.resource, event.action, result, varying)
             fate = self._throttle.admit(family, likeness, pace, (tenant, event), now)
             if fate is not Fate.WRITTEN:
                 self._metrics.audit_left_out += fate is Fate.LEFT_OUT
@@ -231,13 +233,13 @@ class Audit:
             if topic.settings != self._settings:
                 events = [TopicSettingsChanged(number, self._settings)]
         before = state.chains.get(number, audit_chain.GENESIS)
-        own = audit_chain.link(before, document)
+        link = audit_chain.link(before, document)
         self._links.setdefault(number, state.chains.get(number))  # nobody else makes any, so this one is committed
-        headers = (audit_chain.header(before, own),)
+        headers = (audit_chain.header(before, link),)
         records = (Records(partition_id(number, 0), (document,), headers=headers),)
-        chained = (*events, AuditChained(number, own))
+        chained = (*events, AuditChained(number, link))
         group = self._state_log.append(records, chained, shown=bool(events)).group  # a login does not wait for its note
-        group.on_done(lambda group: self._done(group, number, own))
+        group.on_done(lambda group: self._done(group, number, link))
         self._last = group
         return group
 

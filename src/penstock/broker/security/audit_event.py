@@ -133,10 +133,10 @@ def span(first: int | None, last: int | None) -> tuple[int, int | None]:
     return -(-max(0, first or 0) // 1_000_000), None if last is None else last // 1_000_000 + 1
 
 
-def context(**told: str | None) -> tuple[tuple[str, str], ...]:
+def context(**fields: str | None) -> tuple[tuple[str, str], ...]:
     """For `Identity.context`: what a request says about itself (actor, reason, correlation_id), to be in every event
     that comes of it. What is not told is left out; texts are cut as all others are."""
-    return tuple((name, text[: MAX_TEXT + 1]) for name, text in told.items() if text)
+    return tuple((name, text[: MAX_TEXT + 1]) for name, text in fields.items() if text)
 
 
 class AuditPage(NamedTuple):
@@ -149,10 +149,10 @@ def event(
     now: int, kind: str, user: str, peer: str, resource: str, action: str, result: Result, node: str,
     details: Mapping[str, str],
 ) -> AuditEvent:  # fmt: skip
-    told = {_plain(name): _plain(value) for name, value in list(details.items())[:MAX_DETAILS]}
+    plain_details = {_plain(name): _plain(value) for name, value in list(details.items())[:MAX_DETAILS]}
     where = address_of(peer)
     return AuditEvent(
-        now // 1000, kind, _plain(user), _plain(where), _plain(resource), _plain(action), result, node, told
+        now // 1000, kind, _plain(user), _plain(where), _plain(resource), _plain(action), result, node, plain_details
     )
 
 

@@ -228,12 +228,12 @@ class Users:
         self, identity: Identity, tenant: str, name: str, new: str, old: str = ""
     ) -> Deferred[str | None, CommitGroup]:
         """One's own with the old one, as a proof; another user's as an administrator."""
-        own = identity.name == PRINCIPAL + name and identity.tenant == tenant
+        is_self = identity.name == PRINCIPAL + name and identity.tenant == tenant
         host = host_of(identity.peer)
 
         def find() -> User:
             """The user, if this may still be done."""
-            if not own:
+            if not is_self:
                 self._require(identity, tenant)
             elif not self.enabled(identity):
                 raise AccessDenied(f"'{identity.name}' may not change a password")
@@ -242,12 +242,12 @@ class Users:
             return user.find(self._state_log.current().directory, tenant, name)
 
         def change() -> str | None:
-            return self.hashing.hashed(new) if not own or self.hashing.is_right(old, stored) else None
+            return self.hashing.hashed(new) if not is_self or self.hashing.is_right(old, stored) else None
 
         def conclude(hash: str | None) -> CommitGroup:  # noqa: A002
             with self._attempt(identity, "password.change", tenant, name):
                 found = find()
-                if hash is None or (own and found.hash != stored):
+                if hash is None or (is_self and found.hash != stored):
                     self._failed(identity.peer, tenant, name)
                     raise WrongPassword("The old password is wrong")
                 event = user.update(self._state_log.state.directory, tenant, name, self._clock(), hash=hash)
@@ -313,11 +313,11 @@ class Users:
 
     def list_roles(self, identity: Identity, tenant: str) -> Sequence[Role]:
         """The built-in ones and, for those who belong to the tenant, its own, by name."""
-        own = self._state_log.current().directory.roles.get(tenant, {})
+        roles = self._state_log.current().directory.roles.get(tenant, {})
         belongs = identity.tenant == tenant and self.enabled(identity)
         if self._access.enforced and not belongs and identity.name != ADMINISTRATOR.name:
-            own = {}
-        return [*BUILT_IN.values(), *(own[name] for name in sorted(own))]
+            roles = {}
+        return [*BUILT_IN.values(), *(roles[name] for name in sorted(roles))]
 
     # -- access lists
 

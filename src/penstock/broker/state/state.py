@@ -226,8 +226,8 @@ def _used_in(state: State, topic: int) -> TenantUsage:
 
 def _delete(state: State, ids: Set[int]) -> None:
     """Topics, and all that is kept by their ids or names."""
-    gone = {number: state.topics_by_id.pop(number) for number in ids}
-    for topic in gone.values():
+    deleted = {number: state.topics_by_id.pop(number) for number in ids}
+    for topic in deleted.values():
         _used(state, topic.scope.tenant).topics -= not is_internal(topic.name)
         in_scope = state.topics[topic.scope]
         del in_scope[topic.name]
@@ -240,10 +240,10 @@ def _delete(state: State, ids: Set[int]) -> None:
         state.chains.pop(topic.id, None)
     for delayed in [delayed for delayed in state.delayed.values() if delayed.topic in ids]:
         del state.delayed[delayed.id]
-        _used(state, gone[delayed.topic].scope.tenant).delayed -= 1
+        _used(state, deleted[delayed.topic].scope.tenant).delayed -= 1
     for queue in [queue for queue in state.queues.values() if queue.topic in ids]:
         del state.queues[queue.id]
-        _used(state, gone[queue.topic].scope.tenant).queues -= 1
+        _used(state, deleted[queue.topic].scope.tenant).queues -= 1
 
 
 def _commit(state: State, event: OffsetCommitted) -> None:

@@ -177,9 +177,9 @@ class Tables:
         return None if found is None else self._ref(found)
 
     def _ref(self, topic: Topic) -> TableRef:
-        return self._place(topic.scope, topic.name, topic.id)
+        return self._table_ref(topic.scope, topic.name, topic.id)
 
-    def _place(self, scope: Scope, name: str, topic: int) -> TableRef:
+    def _table_ref(self, scope: Scope, name: str, topic: int) -> TableRef:
         term = self._state_log.engine.owner_term
         writer = None if term is None else TableWriter(*term)
         return table_ref(self._policy.root, self._policy.options, *scope, name, topic, writer)
@@ -196,8 +196,8 @@ class Tables:
         found = self._state_log.state.topics_by_id.get(topic)
         if found is None:
             return False
-        own = found.settings.table
-        return self._policy.enabled if own is None else own
+        enabled = found.settings.table
+        return self._policy.enabled if enabled is None else enabled
 
     def _ends(self, topic: Topic) -> dict[int, int]:
         end = self._state_log.engine.table_end
@@ -240,8 +240,8 @@ class Tables:
 
     def needed(self) -> bool:
         """Whether there is work for the table worker, now or later."""
-        asked = self._repairs.waiting or self._verifications.waiting
-        return asked or self.exist() or self._removal() is not None or self._build() is not None
+        requested = self._repairs.waiting or self._verifications.waiting
+        return requested or self.exist() or self._removal() is not None or self._build() is not None
 
     def exist(self) -> bool:
         """Whether any table existed at the first call."""
@@ -287,7 +287,7 @@ class Tables:
         backing_off = self._backing_off()
         for topic, (scope, name) in self._state_log.state.tables_left.items():
             if topic not in backing_off:
-                return RemoveJob(self._next_number(), self._place(scope, name, topic))
+                return RemoveJob(self._next_number(), self._table_ref(scope, name, topic))
         return None
 
     def _care(self, now: int) -> CareJob | None:
@@ -428,14 +428,14 @@ class Tables:
                 self._fail(outcome.topic, self._clock(), f"what was done could not be kept: {error}")
 
     def _take_over(self, job: BuildJob, outcomes: list[TableOutcome]) -> CommitGroup | None:
-        asked = {share.ref.topic: share.spans for share in job.shares}
+        requested = {share.ref.topic: share.spans for share in job.shares}
         self._metrics.table_builds += len(outcomes)
         ends = {}
         for outcome in outcomes:
             for number, end in outcome.offsets.items():
                 place = partition_id(outcome.topic, number)
                 # The table may be further along, if an answer was lost. The rest is added by later jobs.
-                ends[place] = min(end, asked[outcome.topic][number].end)
+                ends[place] = min(end, requested[outcome.topic][number].end)
             # An estimate until the next care job; it ignores what the table already had.
             self._sizes[outcome.topic] = self._sizes.get(outcome.topic, 0) + self._moving.get(outcome.topic, 0)
         self._touched.update(outcome.topic for outcome in outcomes)

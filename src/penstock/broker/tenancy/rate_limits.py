@@ -48,7 +48,7 @@ class Bucket:
 class RateLimits:
     def __init__(self, limits: Limits, metrics: Metrics) -> None:
         self._rate = limits.tenant_requests
-        self._most = limits.tenant_connections
+        self._max_connections = limits.tenant_connections
         self._limits = limits
         self._total = 0  # open connections of all tenants
         self._metrics = metrics
@@ -77,7 +77,7 @@ class RateLimits:
         """
         count, limits = self._connections.get(tenant, 0), self._limits
         share = allowance(limits.connections, self._total - count, limits.tenant_share)
-        if count >= share or (not many and self._most and count >= self._most):
+        if count >= share or (not many and self._max_connections and count >= self._max_connections):
             self._metrics.tenant_connections_refused += 1
             raise QuotaReached(
                 f"Tenant '{tenant}' has {count} connections, which is its limit: use fewer, or close some"

@@ -62,9 +62,9 @@ class Tenants:
         everywhere = not access.enforced or access.allows(identity, Permission.ADMIN, EVERYWHERE, "")
         names = sorted({*state.registered, *(scope.tenant for scope in state.topics)})
         if not everywhere:
-            own = identity.tenant is not None and self._administers(identity, identity.tenant)
+            administers_own = identity.tenant is not None and self._administers(identity, identity.tenant)
             names = [name for name in names if self._administers(identity, name)]
-            if not names and not own:
+            if not names and not administers_own:
                 access.require(identity, Permission.ADMIN, EVERYWHERE, "")
         views = _views(state)
         return [views[name] for name in names if name in views]
@@ -74,8 +74,8 @@ class Tenants:
         with self._audit.attempt(identity, "tenant.delete", scope=DEFAULT_SCOPE, resource=tenant):
             self._access.require(identity, Permission.ADMIN, EVERYWHERE, "")
             found, state = self._found(tenant), self._state_log.current()
-            gone = [topic for topic in state.topics_by_id.values() if topic.scope.tenant == tenant]
-            group = self._deletion.delete(TenantRemoved(tenant), gone)
+            topics = [topic for topic in state.topics_by_id.values() if topic.scope.tenant == tenant]
+            group = self._deletion.delete(TenantRemoved(tenant), topics)
         count = str(found.topics)  # not in its own audit log: that would recreate it
         self._audit.note(identity, "tenant.delete", scope=DEFAULT_SCOPE, resource=tenant, action="delete", topics=count)
         return found, group

@@ -82,8 +82,8 @@ class Transaction:
     ) -> int:
         """The bytes that one more record would add to the transaction; `letter` if it will be a dead letter."""
         first = (scope, topic) not in self.lots
-        own = len(value) + len(key or b"") + headers_size(headers)
-        return RECORD_BYTES + own + first * TOPIC_BYTES + letter * LETTER_BYTES
+        size = len(value) + len(key or b"") + headers_size(headers)
+        return RECORD_BYTES + size + first * TOPIC_BYTES + letter * LETTER_BYTES
 
     def add(
         self,

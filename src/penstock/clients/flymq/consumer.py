@@ -120,17 +120,17 @@ class _ConsumerProcedures(Generic[C]):
             yield from self._commit()
 
     @procedure_method
-    def poll(self, most: int = 500, timeout: float = 1.0) -> Procedure[list[Record]]:
-        """Up to `most` records; an empty list only if none arrive within `timeout` seconds."""
-        if most < 1:
+    def poll(self, max_records: int = 500, timeout: float = 1.0) -> Procedure[list[Record]]:
+        """Up to `max_records` records; an empty list only if none arrive within `timeout` seconds."""
+        if max_records < 1:
             raise ValueError("at least one record must be asked for")
         if self._auto_commit and self._clock() >= self._commit_due:
             yield from self._commit()
         end = self._clock() + timeout
         pause = MIN_PAUSE
-        while not (records := self._pop(most)):
+        while not (records := self._pop(max_records)):
             yield from self._assign()
-            if (yield from self._fetch(most)):
+            if (yield from self._fetch(max_records)):
                 continue
             left = end - self._clock()
             if left <= 0:

@@ -59,9 +59,9 @@ _BINARY: Final[dict[str, Callable[[frames.Frame], Any]]] = {
 
 
 def _message(vector: Vector, payload: bytes) -> messages.Message:
-    asked = vector.kind == "request" or (vector.expect or {}).get("type") in _REQUESTS
+    is_request = vector.kind == "request" or (vector.expect or {}).get("type") in _REQUESTS
     try:
-        if asked:
+        if is_request:
             return messages.decode_request(payload, original=vector.dialect == "original")
         return messages.decode_reply(payload)
     except Malformed as error:

@@ -42,10 +42,10 @@ def read(vector: Vector, pieces: Sequence[bytes]) -> Any:
     if found is None:
         raise Rejected("incomplete", f"{framer.buffered} bytes are no whole frame")
     _verify(found)
-    own = _dialect(vector)
-    if found.version != own.version:
-        raise Rejected("misread", f"version {found.version}, and not {own.version}")
-    reading = own.read_request if vector.kind == "request" else own.read_answer
+    dialect = _dialect(vector)
+    if found.version != dialect.version:
+        raise Rejected("misread", f"version {found.version}, and not {dialect.version}")
+    reading = dialect.read_request if vector.kind == "request" else dialect.read_answer
     try:
         return reading(found.data, found.start, found.end)
     except Malformed as error:
@@ -108,11 +108,11 @@ def _plain(value: Any) -> Any:
 def write(vector: Vector, message: Any) -> bytes | None:
     if isinstance(message, Greeting):
         return None
-    own = _dialect(vector)
+    dialect = _dialect(vector)
     if isinstance(message, m.Request):
-        payload = own.write_request(message.id, message.tenant_id, message.payload, message.audit)
+        payload = dialect.write_request(message.id, message.tenant_id, message.payload, message.audit)
     elif isinstance(message, m.Response):
-        payload = own.write_response(message.request_id, message.payload)
+        payload = dialect.write_response(message.request_id, message.payload)
     else:
-        payload = own.write_push(message.payload)
-    return frame(payload, own.version)
+        payload = dialect.write_push(message.payload)
+    return frame(payload, dialect.version)

@@ -259,12 +259,12 @@ class Subscriptions:
     def _number(self, tenant: int, stream: int) -> int:
         """The stream's own, or else one behind it: the original's clients keep the end of a subscription under its id,
         and would take it for that of the next one on the connection."""
-        own = subscription_id(tenant, stream)
-        made = self._made.pop(own, 0)
+        first_id = subscription_id(tenant, stream)
+        made = self._made.pop(first_id, 0)
         while len(self._made) >= MAX_SUBSCRIPTIONS:
             del self._made[next(iter(self._made))]
-        self._made[own] = made + 1
-        number = own + made & MAX_ID
+        self._made[first_id] = made + 1
+        number = first_id + made & MAX_ID
         while number in self._open:
             number = number + 1 & MAX_ID
         return number

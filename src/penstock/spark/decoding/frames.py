@@ -22,7 +22,7 @@ from penstock.spark.outage_budget import OutageBudget
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-TOLD: Final = ("reason", "subject", "schema_version")  # the columns that rejected rows have besides
+REJECT_COLUMNS: Final = ("reason", "subject", "schema_version")  # the columns that rejected rows have besides
 
 
 class DecodeRefused(ValueError):
@@ -74,14 +74,14 @@ def decode(
     marked = df.mapInArrow(Decode(described, dates, framing), StructType(fields))
     fits = F.col(REASON).isNull()
     taken = F.col(f"{DECODED}.*") if into is None else F.col(DECODED).alias(into)
-    told = (
-        F.col(REASON).alias(TOLD[0]),
-        F.lit(described.name).alias(TOLD[1]),
-        F.lit(described.version or None).cast("int").alias(TOLD[2]),
+    reject_columns = (
+        F.col(REASON).alias(REJECT_COLUMNS[0]),
+        F.lit(described.name).alias(REJECT_COLUMNS[1]),
+        F.lit(described.version or None).cast("int").alias(REJECT_COLUMNS[2]),
     )
     return Decoded(
         marked.where(fits).select(*[taken if name == VALUE else _named(name) for name in df.columns]),
-        marked.where(~fits).select(*map(_named, df.columns), *told),
+        marked.where(~fits).select(*map(_named, df.columns), *reject_columns),
     )
 
 
@@ -147,10 +147,11 @@ def _check(df: DataFrame, others: list[str], struct: StructType, into: str | Non
         raise DecodeRefused(
             f"decode needs one column 'value' of type binary or string; there is {df.schema.simpleString()}"
         )
-    twice = [name for name in TOLD if name in map(str.lower, others)]
+    twice = [name for name in REJECT_COLUMNS if name in map(str.lower, others)]
     if twice:
         raise DecodeRefused(
-            f"rejected rows get the columns {', '.join(TOLD)}, and the DataFrame has {', '.join(twice)} already; "
+            f"rejected rows get the columns {', '.join(REJECT_COLUMNS)}, "
+            f"and the DataFrame has {', '.join(twice)} already; "
             "rename with withColumnRenamed before decode"
         )
     names = Counter(name.lower() for name in [*others, *([into] if into is not None else struct.names)])

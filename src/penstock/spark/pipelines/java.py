@@ -46,10 +46,10 @@ def find_java(environment: Mapping[str, str]) -> Java:
             raise JavaMissing("none was found on PATH")
         path = origin = found
     try:
-        told = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30, check=False)
+        result = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise JavaMissing(f"{origin} does not run: {error}") from error
-    version = major_version(told.stderr + told.stdout)
+    version = major_version(result.stderr + result.stdout)
     if version is None:
         raise JavaMissing(f"{origin} does not say which version it is")
     if version < OLDEST:

@@ -155,8 +155,8 @@ class _StagingQuota:
         with self._lock:
             usage = _usage(self._directory)
             self._tenants[limits.key.hex()] = self._tenant
-            for gone in self._tenants.keys() - usage.keys() - {limits.key.hex()}:
-                del self._tenants[gone]
+            for tenant in self._tenants.keys() - usage.keys() - {limits.key.hex()}:
+                del self._tenants[tenant]
             mine = [used for key, used in usage.items() if self._tenants.get(key) == self._tenant]
         files, size = sum(used.files for used in usage.values()), sum(used.size for used in usage.values())
         my_files, my_size = sum(used.files for used in mine), sum(used.size for used in mine)

@@ -201,17 +201,17 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
 
     def _act_table(self, caller: Caller, request: wire.TableOf) -> wire.TableFound:
         read_view = self._read_view(caller, request.topic)
-        place = read_view.table
-        if place is None or not place.ends:
+        table = read_view.table
+        if table is None or not table.ends:
             return wire.TableFound(None)
         partitions = [
-            wire.PartitionView(part.number, max(part.start, part.deleted_below), place.ends[part.number], part.deleted)
+            wire.PartitionView(part.number, max(part.start, part.deleted_below), table.ends[part.number], part.deleted)
             for part in read_view.partitions
-            if part.number in place.ends
+            if part.number in table.ends
         ]
-        options = {name: text for name, text in place.options.items() if not _is_secret(name)}
+        options = {name: text for name, text in table.options.items() if not _is_secret(name)}
         return wire.TableFound(
-            wire.Table(place.url, options, read_view.topic, read_view.now, read_view.horizon, partitions)
+            wire.Table(table.url, options, read_view.topic, read_view.now, read_view.horizon, partitions)
         )
 
     def _act_publish(self, caller: Caller, request: wire.Publication) -> wire.Published:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from penstock.broker.schemas.arrow.columns import Misfit
-from penstock.broker.schemas.arrow.rows import Language, decode_values, language, told
+from penstock.broker.schemas.arrow.rows import Language, decode_values, join_reasons, language
 from penstock.broker.schemas.framing import schema_id, unframed
 from penstock.broker.schemas.schema import Schema, SchemaKind
 from penstock.workers.tables.typed_columns import RECORD, fitted, merged, stored_type
@@ -61,7 +61,7 @@ class Reader:
                 fits = [at for at, reason in enumerate(reasons) if reason is None]
                 for piece, taken in _fitting(found.take(pa.array(fits, pa.int64())), [rows[at] for at in fits], kind):
                     if isinstance(piece, Misfit):
-                        errors[taken[0]] = told([f"it fits the schema, but {piece}"])
+                        errors[taken[0]] = join_reasons([f"it fits the schema, but {piece}"])
                         left.pop(taken[0], None)
                         continue
                     pieces.append(piece)

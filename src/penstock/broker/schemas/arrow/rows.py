@@ -106,11 +106,11 @@ def decoded(batch: pa.RecordBatch, how: Language) -> pa.RecordBatch:
     at = batch.schema.get_field_index(VALUE)
     values = batch.column(at)
     rows, reasons = decode_values(values, how)
-    told = pa.array(reasons, pa.string())
+    reason_column = pa.array(reasons, pa.string())
     arrays = batch.columns
-    arrays[at] = pc.if_else(told.is_null(), pa.scalar(None, values.type), values)
+    arrays[at] = pc.if_else(reason_column.is_null(), pa.scalar(None, values.type), values)
     fields = [*batch.schema, pa.field(DECODED, how.columns.arrow), pa.field(REASON, pa.string())]
-    return pa.RecordBatch.from_arrays([*arrays, rows, told], schema=pa.schema(fields))
+    return pa.RecordBatch.from_arrays([*arrays, rows, reason_column], schema=pa.schema(fields))
 
 
 def decode_values(values: pa.Array, how: Language) -> tuple[pa.Array, list[str | None]]:
@@ -127,14 +127,14 @@ def decode_values(values: pa.Array, how: Language) -> tuple[pa.Array, list[str |
         problems = problems or validate(data)
         if problems:
             found.append(None)
-            reasons.append(told(problems))
+            reasons.append(join_reasons(problems))
         else:
             found.append(read(data))
             reasons.append(None)
     return _built(how.columns, found, reasons), reasons
 
 
-def told(problems: list[str]) -> str:
+def join_reasons(problems: list[str]) -> str:
     """The reasons as one text, truncated as the broker does."""
     return "; ".join(problem[:MAX_REASON] for problem in problems[:MAX_REASONS])
 
@@ -147,7 +147,7 @@ def _built(columns: Struct, found: list[Any], reasons: list[str | None]) -> pa.A
         return columns.build(found)
     except Misfit:
         for index, misfit in _misfits(columns, found, 0):
-            found[index], reasons[index] = None, told([f"it fits the schema, but {misfit}"])
+            found[index], reasons[index] = None, join_reasons([f"it fits the schema, but {misfit}"])
         return columns.build(found)
 
 

@@ -222,12 +222,12 @@ class _Comparison:
         if "items" not in reader.schema and "prefixItems" not in reader.schema:
             return
         longest = max(len(rule.schema.get("prefixItems", ())) for rule in (reader, *writer))
-        most = min((rule.schema["maxItems"] for rule in writer if "maxItems" in rule.schema), default=longest + 1)
-        for place in range(min(longest + 1, most)):
-            wanted = _item(reader, place)
+        max_items = min((rule.schema["maxItems"] for rule in writer if "maxItems" in rule.schema), default=longest + 1)
+        for index in range(min(longest + 1, max_items)):
+            wanted = _item(reader, index)
             if wanted is not None:
-                promised = [item for item in (_item(rule, place) for rule in writer) if item is not None]
-                where = f"{path}.{place}" if place < longest else f"{path}[]"
+                promised = [item for item in (_item(rule, index) for rule in writer) if item is not None]
+                where = f"{path}.{index}" if index < longest else f"{path}[]"
                 yield from self.compare(wanted, promised or [_anything(writer[0])], where)
 
     # -- objects
@@ -270,10 +270,10 @@ class _Comparison:
         """The writer's rules for a field, and whether it may write the field."""
         found: list[Node] = []
         for rule in writer:
-            own = self._wanted(rule, name, further=False)
-            if not own and rule.schema.get("additionalProperties") not in (None, True, {}):
-                own = [rule.at("additionalProperties")]
-            found += own
+            rules = self._wanted(rule, name, further=False)
+            if not rules and rule.schema.get("additionalProperties") not in (None, True, {}):
+                rules = [rule.at("additionalProperties")]
+            found += rules
         forbidden = name not in promises.declared(writer) and any(rule.schema == {"not": {}} for rule in found)
         return found, bool(found) and not forbidden
 
@@ -333,9 +333,9 @@ def _exact(number: float) -> Fraction:
     return Fraction(str(number))
 
 
-def _item(rule: Node, place: int) -> Node | None:
-    if place < len(rule.schema.get("prefixItems", ())):
-        return rule.at("prefixItems", place)
+def _item(rule: Node, index: int) -> Node | None:
+    if index < len(rule.schema.get("prefixItems", ())):
+        return rule.at("prefixItems", index)
     return rule.at("items") if "items" in rule.schema else None
 
 

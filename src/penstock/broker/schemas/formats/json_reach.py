@@ -103,17 +103,17 @@ def _inside(rules: Rules) -> Iterator[Rules]:
     patterned = [inner for node in rules for _, inner in node.below("patternProperties")]
     always = [*patterned, *_of(rules, "unevaluatedProperties")]
     for name in named:
-        own = [node.at("properties", name) for node in rules if name in node.schema.get("properties", ())]
+        listed = [node.at("properties", name) for node in rules if name in node.schema.get("properties", ())]
         others = [node for node in rules if name not in node.schema.get("properties", ())]
-        yield (*own, *always, *_of(others, "additionalProperties"))
+        yield (*listed, *always, *_of(others, "additionalProperties"))
     yield (*always, *_of(rules, "additionalProperties"))
     yield tuple(_of(rules, "propertyNames"))
     always = [*_of(rules, "contains"), *_of(rules, "unevaluatedItems")]
     longest = max(len(node.schema.get("prefixItems", ())) for node in rules)
-    for place in range(longest):
-        own = [node.at("prefixItems", place) for node in rules if place < len(node.schema.get("prefixItems", ()))]
-        others = [node for node in rules if place >= len(node.schema.get("prefixItems", ()))]
-        yield (*own, *always, *_of(others, "items"))
+    for index in range(longest):
+        listed = [node.at("prefixItems", index) for node in rules if index < len(node.schema.get("prefixItems", ()))]
+        others = [node for node in rules if index >= len(node.schema.get("prefixItems", ()))]
+        yield (*listed, *always, *_of(others, "items"))
     yield (*always, *_of(rules, "items"))
 
 

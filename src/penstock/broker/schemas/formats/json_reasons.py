@@ -57,17 +57,17 @@ class Reasons:
                 continue
             steps += 1
             node, value, path = step
-            found.update(dict.fromkeys(self._own(node, value, path)))
+            found.update(dict.fromkeys(self._reasons_at(node, value, path)))
             waiting.append(_inside(node, value, path))
         return list(found)[:MAX_REASONS] or ["the message does not fit the schema"]
 
-    def _own(self, node: Node, value: Any, path: str) -> Iterator[str]:
+    def _reasons_at(self, node: Node, value: Any, path: str) -> Iterator[str]:
         """The reasons that concern the value itself."""
         if node.schema == {"not": {}}:
             yield f"unexpected field: {path or '(root)'}"
             return
         for error in self._validator(node).iter_errors(value):
-            yield from _told(error, value, path)
+            yield from _messages(error, value, path)
         compound = [keyword for keyword in COMPOUND if keyword in node.schema]
         if compound and not self._fits(node, value):
             yield f"no fit for {' or '.join(compound)} at {path or '(root)'}"
@@ -92,7 +92,7 @@ class Reasons:
         return validator.is_valid(value)
 
 
-def _told(error: jsonschema_rs.ValidationError, value: Any, path: str) -> Iterator[str]:
+def _messages(error: jsonschema_rs.ValidationError, value: Any, path: str) -> Iterator[str]:
     kinds = jsonschema_rs.ValidationErrorKind
     match error.kind:
         case kinds.Required():
@@ -123,11 +123,11 @@ def _inside(node: Node, value: Any, path: str) -> Iterator[tuple[Node, Any, str]
                 yield node.at("additionalProperties"), value[name], _join(path, name)
     elif isinstance(value, list):
         prefix = len(schema.get("prefixItems", ()))
-        for place, item in enumerate(value):
-            if place < prefix:
-                yield node.at("prefixItems", place), item, _join(path, str(place))
+        for index, item in enumerate(value):
+            if index < prefix:
+                yield node.at("prefixItems", index), item, _join(path, str(index))
             elif "items" in schema:
-                yield node.at("items"), item, _join(path, str(place))
+                yield node.at("items"), item, _join(path, str(index))
 
 
 def _join(path: str, name: str) -> str:

@@ -41,8 +41,8 @@ def _append(context: FelixContext, batch: ProduceBatch, scope: Scope, target: St
         allow_dead_letters=len(batch.publications) == 1,
     )  # fmt: skip
     offsets = appended.base_offsets
-    told = offsets[0] if len(offsets) == 1 else None  # what became dead letters is not where the rest is
-    return Reply(batch.acknowledgement(context.dialect, told), appended.group)
+    offset = offsets[0] if len(offsets) == 1 else None  # what became dead letters is not where the rest is
+    return Reply(batch.acknowledgement(context.dialect, offset), appended.group)
 
 
 def _append_directed(context: FelixContext, batch: ProduceBatch, scope: Scope, target: StreamTarget) -> Reply:

@@ -247,13 +247,13 @@ class Original(_Common):
             return encode_ack(
                 request_id, message, advice=advice if self._ack_codes else None, detailed=self._ack_details
             )
-        return encode(PublishError(request_id, message, *self._told(advice)))
+        return encode(PublishError(request_id, message, *self._advice_fields(advice)))
 
     def failed(self, message: str, request_id: RequestId = None, advice: Advice | None = None) -> bytes:
-        code, retry, detail = self._told(advice)
+        code, retry, detail = self._advice_fields(advice)
         return encode(Error(request_id=request_id, message=message, code=code, retry=retry, detail=detail))
 
-    def _told(self, advice: Advice | None) -> tuple[str | None, str | None, ErrorDetail | None]:
+    def _advice_fields(self, advice: Advice | None) -> tuple[str | None, str | None, ErrorDetail | None]:
         if advice is None or advice.code is None or not self._codes:
             return None, None, None
         pause = advice.retry_after_ms

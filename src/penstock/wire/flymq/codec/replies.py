@@ -251,9 +251,9 @@ _WHOAMI: Final = layout(m.CurrentUser, BOOL, S16, _ROLES, _ROLES)
 
 
 def _read_whoami(reader: Reader) -> m.CurrentUser:
-    told = _WHOAMI.read(reader)
-    roles = _ROLES.read(reader) if reader.left else told.roles
-    return m.CurrentUser(told.authenticated, told.username, roles, told.permissions)
+    reply = _WHOAMI.read(reader)
+    roles = _ROLES.read(reader) if reader.left else reply.roles
+    return m.CurrentUser(reply.authenticated, reply.username, roles, reply.permissions)
 
 
 def _write_whoami(reply: m.CurrentUser) -> bytes:
@@ -285,17 +285,17 @@ _REPLAY_TEXT: Final = Field[str](S16.read, lambda text: S16.write(text.ljust(2))
 
 # -- PRODUCE_BATCH: by column, as its request
 
-_PLACE: Final = struct.Struct(">iQ")  # partition, offset
+_PARTITION_OFFSET: Final = struct.Struct(">iQ")  # partition, offset
 
 
 def _read_batch(reader: Reader) -> m.ProducedBatch:
     topic, timestamp, count = S16.read(reader), I64.read(reader), U32.read(reader)
-    places = list(_PLACE.iter_unpack(reader.take(count * _PLACE.size)))
+    places = list(_PARTITION_OFFSET.iter_unpack(reader.take(count * _PARTITION_OFFSET.size)))
     return m.ProducedBatch(topic, timestamp, [partition for partition, _ in places], [offset for _, offset in places])
 
 
 def _write_batch(reply: m.ProducedBatch) -> bytes:
-    places = [_PLACE.pack(*place) for place in zip(reply.partitions, reply.offsets, strict=True)]
+    places = [_PARTITION_OFFSET.pack(*place) for place in zip(reply.partitions, reply.offsets, strict=True)]
     head = S16.write(reply.topic), I64.write(reply.timestamp_ms), U32.write(len(places))
     return b"".join((*head, *places))
 

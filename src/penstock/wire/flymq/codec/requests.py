@@ -149,8 +149,8 @@ def _read_seek(reader: Reader) -> m.SeekToTimestamp:
 
 
 def _write_seek(request: m.SeekToTimestamp) -> bytes:
-    place = S16.write(request.topic) + S16.write(request.group)
-    return place + I32.write(request.partition) + I64.write(request.timestamp_ms)
+    prefix = S16.write(request.topic) + S16.write(request.group)
+    return prefix + I32.write(request.partition) + I64.write(request.timestamp_ms)
 
 
 # -- RESET_OFFSET has an offset if its mode is `offset`; some clients always send one

@@ -34,7 +34,7 @@ from penstock.wire.kimberlite.codec.kinds import (
     Record,
 )
 
-MOST: Final = 65_536  # elements of a list in a request; the protocol allows 10,000 events
+MAX_ELEMENTS: Final = 65_536  # elements of a list in a request; the protocol allows 10,000 events
 
 
 class Era(enum.IntEnum):
@@ -89,7 +89,7 @@ def _label(what: str, names: Any) -> Label:
 
 
 def _many(of: Kind) -> ListOf:
-    return ListOf(of, MOST)
+    return ListOf(of, MAX_ELEMENTS)
 
 
 # -- parts

@@ -367,8 +367,8 @@ class BinaryDialect:
 
     def more_produces(self, first: Produce, payloads: Iterable[bytes], max_bytes: int) -> list[list[bytes]]:
         # The same place is the same bytes. Most requests of a client that does not batch hold one record.
-        place = _U8.pack(PRODUCE) + _string(first.topic) + _U32.pack(first.partition)
-        single, start = place + b"\0\0\0\1", len(place) + 8
+        prefix = _U8.pack(PRODUCE) + _string(first.topic) + _U32.pack(first.partition)
+        single, start = prefix + b"\0\0\0\1", len(prefix) + 8
         found: list[list[bytes]] = []
         for payload in payloads:
             max_bytes -= len(payload)
@@ -376,7 +376,7 @@ class BinaryDialect:
                 break
             if payload.startswith(single) and int.from_bytes(payload[start - 4 : start], "big") == len(payload) - start:
                 found.append([payload[start:]])
-            elif payload.startswith(place) and (records := _records_behind(payload, len(place))):
+            elif payload.startswith(prefix) and (records := _records_behind(payload, len(prefix))):
                 found.append(records)
             else:
                 break
