@@ -35,12 +35,13 @@ class FetchService:
         max_bytes: int,
         max_records: int,
     ) -> VisibleRead:
-        """Plan a read of committed records, without those that expired or were removed: there may be gaps between the
-        slices, and `end` is the offset to continue at. Records that are delivered are counted by `metrics.fetched`.
+        """Plan a read of committed records, without expired or removed ones: there may be gaps between the slices, and
+        `end` is the offset to continue at. The caller counts delivered records with `metrics.fetched`.
 
-        First `run` it, at once if it is `ready`, else by `executor`. As long as `continuation` then gives another plan,
-        nothing was found yet: run that one in the same way. What was found depends on changes of state that may not be
-        committed yet: the reply waits for the group that was `pending_commit` when the plan was made."""
+        `run` the plan, directly if it is `ready`, else on an executor. As long as `continuation` then returns another
+        plan, nothing was found yet: run that one in the same way. The result depends on state changes that may not be
+        committed yet: the reply must wait for the group that was `pending_commit` when the plan was made.
+        """
         self._access.require(identity, READ, scope, topic)
         state = self._current()
         found = topic_rules.find_partition(state, scope, topic, partition)
@@ -50,8 +51,9 @@ class FetchService:
     def plan_stream(
         self, identity: Identity, scope: Scope, stream_id: int, offset: int, max_bytes: int, max_records: int
     ) -> tuple[Topic, VisibleRead]:
-        """Plan a read of a stream, which is named by its id; else as `plan`. The topic is that of the stream. Raises
-        StreamNotFound as `id_lookup.stream` does."""
+        """Plan a read of a stream, given by its id; otherwise like `plan`. Also returns the stream's topic. Raises
+        StreamNotFound as `id_lookup.stream` does.
+        """
         state = self._current()
         topic, partition = id_lookup.stream(state, self._access, identity, scope, stream_id)
         self._access.require(identity, READ, scope, topic.name)
@@ -68,22 +70,23 @@ class FetchService:
         until: int,
         callback: Callable[[], None],
     ) -> FetchWaiter:
-        """Call back, once, when the partition has grown or it is `until` (µs since 1970), whichever is first."""
+        """Call back once, when the partition has grown or at `until` (µs since 1970), whichever is first."""
         self._access.require(identity, READ, scope, topic)
         found = topic_rules.find_partition(self._current(), scope, topic, partition)
         return self._waiters.start(partition_id(found.id, partition), until, callback)
 
     def max_wait(self, identity: Identity, scope: Scope, topic: str) -> float | None:
-        """Seconds that a fetch waits which finds nothing, if the topic has a rule of its own."""
+        """Seconds that an empty fetch waits; None if the topic has no such setting."""
         self._access.require(identity, READ, scope, topic)
         return topic_rules.find(self._current(), scope, topic).settings.fetch_wait_seconds
 
     def read_view(self, identity: Identity, scope: Scope, topic: str, partition: int | None = None) -> ReadView:
-        """The view with which another process reads the topic, or one partition of it. Like everything that only looks
-        at the state, it is true once the group that is `pending_commit` now is committed."""
+        """The view with which another process reads the topic, or one partition of it. Like all reads of the state, it
+        is valid once the group that is `pending_commit` now is committed.
+        """
         self._access.require(identity, READ, scope, topic)
         return read_view.read_view(self._current(), self._engine, scope, topic, partition, self._clock())
 
     def sweep(self, now: int) -> None:
-        """End waits whose time is over."""
+        """End waits that have timed out."""
         self._waiters.sweep(now)

@@ -9,7 +9,7 @@ from penstock.log.engine import Engine, PartitionId
 
 
 class FetchWaiter:
-    """One client's wait. It ends once: by a record, by its time, or by `cancel`."""
+    """One client's wait. It ends once: by a new record, by its deadline, or by `cancel`."""
 
     __slots__ = ("_callback", "_engine", "_partition")
 
@@ -36,7 +36,7 @@ class FetchWaiter:
 
 
 def watch_all(engine: Engine, partitions: Sequence[PartitionId], callback: Callable[[], None]) -> Callable[[], None]:
-    """Call back whenever one of them grows, until the function that is returned is called."""
+    """Call back whenever one of the partitions grows, until the returned function is called."""
     for partition in partitions:
         engine.watch(partition, callback)
 
@@ -48,7 +48,7 @@ def watch_all(engine: Engine, partitions: Sequence[PartitionId], callback: Calla
 
 
 class FetchWaiters:
-    """All waits of a broker, by their deadline."""
+    """All waits of a broker, ordered by deadline."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -56,7 +56,7 @@ class FetchWaiters:
         self._count = 0
 
     def start(self, partition: PartitionId, until: int, callback: Callable[[], None]) -> FetchWaiter:
-        """Call back after the next commit to the partition, or when a sweep finds that it is `until` (µs)."""
+        """Call back after the next commit to the partition, or when a sweep finds that `until` (µs) has passed."""
         wait = FetchWaiter(self._engine, partition, callback)
         self._count += 1
         heapq.heappush(self._heap, (until, self._count, wait))

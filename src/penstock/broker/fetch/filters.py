@@ -1,9 +1,9 @@
-"""Filters on records: which of those that a client reads it wants to be given.
+"""Filters on records: which records a client wants to receive.
 
-One text means several things, and a record passes if it fits any of them: a path that exists in a JSON object, text
-that is somewhere in key or value, or a regular expression. What clients send is matched in time that grows with the
-length of the records and no faster, and in bounded memory. An expression can still take a while: it is no work for the
-event loop, and `cost` says how much of it to ask for at once.
+One text is interpreted in several ways, and a record passes if any of them matches: as a path that exists in a JSON
+object, as text contained in key or value, or as a regular expression. Matching takes time linear in the length of the
+records, and bounded memory. An expression can still be slow, so it must not run on the event loop; `cost` tells how
+much work to schedule at once.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import re2
 from penstock.broker.errors import InvalidArgument
 
 MAX_CHARACTERS: Final = 4096
-MAX_NAMES: Final = 128  # of a path; each takes some 30 µs to prepare
-MAX_WORK: Final = 1 << 29  # steps of an expression in one record: seconds, if it is made for that
-_EXPRESSION_CHARACTERS: Final = 512  # longer than that, it takes too long already to understand one
-_EXPRESSION_BYTES: Final = 1 << 19  # of memory that one compiled expression may take
+MAX_NAMES: Final = 128  # in a path; each takes some 30 µs to prepare
+MAX_WORK: Final = 1 << 29  # steps of an expression in one record: seconds in the worst case
+_EXPRESSION_CHARACTERS: Final = 512  # longer ones take too long to compile
+_EXPRESSION_BYTES: Final = 1 << 19  # most memory of a compiled expression
 _PATH: Final = "$."
-_SPECIAL: Final = frozenset("\\.+*?()|[]{}^$")  # an expression without these is text
+_SPECIAL: Final = frozenset("\\.+*?()|[]{}^$")  # an expression without these is plain text
 
 
 class Filter:
-    """Make one with `compile_filter`."""
+    """Made by `compile_filter`."""
 
     __slots__ = ("_found", "_names", "_path", "cost")
 
@@ -36,7 +36,7 @@ class Filter:
         self._path = _path(names)
         self._names = [name.encode() for name in names]
         contains, expression = _text(text), _expression(text)
-        self.cost = 1 if expression is None else expression.programsize  # steps for a byte of a record, at the worst
+        self.cost = 1 if expression is None else expression.programsize  # steps per byte of a record, at worst
         self._found = contains if expression is None else _either(contains, expression)
 
     def __call__(self, key: bytes | None, value: bytes) -> bool:
@@ -55,11 +55,11 @@ class Filter:
 
     def _has_path(self, value: bytes) -> bool:
         if b"\\" not in value and not all(name in value for name in self._names):
-            return False  # names can be written in another way only with escapes
+            return False  # names can be spelled differently only with escapes
         place: bytes | msgspec.Raw = value
         try:
             if not value.isascii():
-                value.decode()  # what is passed over is not looked at closely
+                value.decode()  # the decoder does not validate what it skips
             for inside in self._path:
                 place = inside(place)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -69,15 +69,17 @@ class Filter:
 
 @lru_cache(maxsize=64)
 def compile_filter(text: str) -> Filter:
-    """A filter that says whether a record, given as key and value, passes.
+    """A filter that decides whether a record, given as key and value, passes.
 
-    - `$.a.b`: the value is a JSON object in which that path exists. No name in it has a quote or a backslash.
-    - or the text is part of the key or the value; upper and lower case are the same.
-    - or it is a regular expression (RE2) that is found in one of them. One that is malformed, or has more than 512
-      characters, is found nowhere.
+    - `$.a.b`: the value is a JSON object in which that path exists. Names with a quote or a backslash are not
+      supported.
+    - or the text is contained in the key or the value, ignoring case.
+    - or it is a regular expression (RE2) that matches in one of them. A malformed one, or one of more than 512
+      characters, matches nothing.
 
-    Nothing at all passes everything. Raises InvalidArgument for a text or a path that is too long; the filter does so
-    for a record that is too large for an expression like this one."""
+    An empty text passes everything. Raises InvalidArgument for a text or a path that is too long; the filter raises it
+    for a record that is too large for its expression.
+    """
     if len(text) > MAX_CHARACTERS:
         raise InvalidArgument(f"filter of {len(text)} characters; at most {MAX_CHARACTERS} are allowed")
     if text.startswith(_PATH) and text.count(".") > MAX_NAMES:
@@ -86,8 +88,9 @@ def compile_filter(text: str) -> Filter:
 
 
 def _path(names: Sequence[str]) -> list[Callable[[bytes | msgspec.Raw], msgspec.Raw]]:
-    """For each name: what is under it in an object. Everything else in the object is passed over and not made into
-    values, which could take fifty times the memory of their text."""
+    """For each name, a function that extracts its raw value from an object. Everything else in the object is skipped
+    without decoding, which could take fifty times the memory of the text.
+    """
 
     def inside(name: str) -> Callable[[bytes | msgspec.Raw], msgspec.Raw]:
         decode = msgspec.json.Decoder(msgspec.defstruct("Place", [("held", msgspec.Raw)], rename={"held": name})).decode
@@ -95,7 +98,7 @@ def _path(names: Sequence[str]) -> list[Callable[[bytes | msgspec.Raw], msgspec.
 
     try:
         return [inside(name) for name in names]
-    except ValueError:  # a name that no field can have
+    except ValueError:  # a name that cannot be a field
         return []
 
 
@@ -109,7 +112,7 @@ def _text(text: str) -> Callable[[bytes], bool]:
     def contains(data: bytes) -> bool:
         try:
             return lowered in data.decode().lower()
-        except UnicodeDecodeError:  # to decode around what is no text takes too long
+        except UnicodeDecodeError:  # skipping invalid bytes would take too long
             return any(form in data for form in forms)
 
     return contains
@@ -129,9 +132,9 @@ def _either(contains: Callable[[bytes], bool], expression: re2._Regexp) -> Calla
 
 
 def _expression(text: str) -> re2._Regexp | None:
-    """None if nothing would be found by it that is not found as text."""
+    """The compiled expression; None if it is invalid, or would match only what the plain text does."""
     if _SPECIAL.isdisjoint(text) or (text.startswith(_PATH) and _SPECIAL.isdisjoint(text[2:].replace(".", ""))):
-        return None  # plain text; or the end of the text with more text behind it
+        return None  # plain text; or `$` followed by more text, which cannot match
     if len(text) > _EXPRESSION_CHARACTERS:
         return None
     options = re2.Options()

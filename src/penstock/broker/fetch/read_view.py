@@ -1,5 +1,5 @@
-"""Read views: what another process needs to read a topic's records: the bounds of each partition, and which of the
-records in between are not visible any more. The rules are those of `visible_read`.
+"""Read views: everything another process needs to read a topic's records: the bounds of each partition, and which of
+the records in between are no longer visible. The rules are those of `visible_read`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class PartitionView(NamedTuple):
 class ReadView(NamedTuple):
     topic: Topic
     now: int  # µs since 1970: the time of the view
-    horizon: int  # records stored by then have expired; 0 if none has
+    horizon: int  # records stored at or before this time have expired; 0 if none has
     partitions: list[PartitionView]
 
 
 def read_view(state: State, engine: Engine, scope: Scope, name: str, partition: int | None, now: int) -> ReadView:
-    """Of all partitions of the topic, or of one. Raises TopicNotFound or PartitionNotFound."""
+    """The view of all partitions of the topic, or of one. Raises TopicNotFound or PartitionNotFound."""
     if partition is None:
         topic = topic_rules.find(state, scope, name)
         numbers = range(topic.partitions)

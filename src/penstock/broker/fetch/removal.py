@@ -1,7 +1,7 @@
-"""Removed records: those that are still in the log, and that nobody sees any more.
+"""Removed records: those that are still in the log, but no longer visible.
 
-Removal at the front of a partition is one number, up to which the same entry of the log moves the log start. Single
-records are remembered only as long as there is something before them.
+Removal at the front of a partition is a single number, to which the same entry of the log moves the log start. Records
+removed individually are remembered only as long as there are records before them.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from penstock.log.engine import PartitionId, number_of, partition_id, topic_of
 
 
 class RemovedRecords(NamedTuple):
-    """The removed records of one partition. It never changes: a read that is under way keeps the one it began with."""
+    """The removed records of one partition. Immutable: a read in progress keeps the version it began with."""
 
-    below: int = 0  # all before this offset
+    below: int = 0  # all records before this offset
     single: frozenset[int] = frozenset()  # and these
 
     def has(self, offset: int) -> bool:
         return offset < self.below or offset in self.single
 
     def within(self, first: int, end: int) -> set[int]:
-        """The removed offsets from `first` up to, not including, `end`."""
+        """The removed offsets in `first` (inclusive) to `end` (exclusive)."""
         found = set(range(first, min(self.below, end)))
         if len(self.single) < end - first:
             found.update([offset for offset in self.single if first <= offset < end])
@@ -49,8 +49,9 @@ def remove(
     tenant: str,
     belongs: Callable[[PartitionId], bool],
 ) -> RecordsRemoved:
-    """Decide that these records are removed. `start` is the log start of the partition; whoever commits the event moves
-    it to where the event says. `belongs` tells which partitions are the tenant's. Raises LimitReached."""
+    """The event that removes these records. `start` is the log start of the partition; the caller moves it to the
+    event's `below`. `belongs` tells which partitions are the tenant's. Raises LimitReached.
+    """
     below, single = removed.get(partition, NOTHING_REMOVED)
     below = max(below, start)
     single = single.union(offsets)

@@ -1,6 +1,7 @@
-"""Unsendable records: stored ones that no frame of a reader's protocol can carry, because they came through a door with
-larger frames. A fetch tells the reader (`RecordUnsendable`), a subscription or a queue passes them over; all are noted
-here: counted, and logged once a minute for each topic at a door, for who writes them decides how many there are.
+"""Unsendable records: stored records that are larger than the largest frame of a reader's protocol, because they
+arrived through a door with larger frames. A fetch reports them to the reader (`RecordUnsendable`), a subscription or a
+queue skips them. All are counted here, and logged at most once a minute per topic and door, because clients control
+their number.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from penstock.broker.runtime.metrics import Metrics
 logger = logging.getLogger(__name__)
 
 MINUTE: Final = 60_000_000  # µs
-MAX_REMEMBERED: Final = 1_000  # topics at a door that were logged of late
+MAX_REMEMBERED: Final = 1_000  # recently logged pairs of topic and door
 
 
 class UnsendableRecords:
     def __init__(self, metrics: Metrics, clock: Clock) -> None:
         self._metrics = metrics
         self._clock = clock
-        self._logged: dict[tuple[str, str], int] = {}  # when, by door and topic
+        self._logged: dict[tuple[str, str], int] = {}  # time of the last log line, by door and topic
 
     def note(self, door: str, peer: str, topic: str, record: RecordUnsendable) -> None:
         """`record` was not sent to this reader of the topic."""

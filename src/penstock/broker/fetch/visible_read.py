@@ -1,5 +1,5 @@
-"""Visible reads: records that neither expired nor were removed. Every read for a client goes through here, or (that of
-a queue) by the same rules.
+"""Visible reads: records that have neither expired nor been removed. Every read for a client goes through here, except
+those of queues, which apply the same rules.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from penstock.log.batch import EXPIRES, RecordSlice
 from penstock.log.engine import Engine, PartitionId, ReadPlan, partition_id
 
 MAX_CHECKED_PER_STEP: Final = 16_384  # records checked one by one in a step
-MAX_SLICES_PER_STEP: Final = 1_024  # that one step returns: each costs its reader more than a record does
-STEP_BYTES: Final = 1 << 20  # read by a step that only checked for the next visible record
-MAX_STEPS: Final = 256  # after which a fetch returns nothing but the offset to continue at
+MAX_SLICES_PER_STEP: Final = 1_024  # returned by one step: each costs its reader more than a record does
+STEP_BYTES: Final = 1 << 20  # read by a step that only looks for the next visible record
+MAX_STEPS: Final = 256  # after which a fetch returns only the offset to continue at
 
 FOREVER: Final = 1e10  # seconds: more than have passed since 1970
 
 
 class VisibilityFilter:
-    """The visible records of a partition at one moment."""
+    """The visible records of a partition at one point in time."""
 
     __slots__ = ("horizon", "now", "removed")
 
     def __init__(self, now: int, horizon: int = 0, removed: RemovedRecords = NOTHING_REMOVED) -> None:
         self.now = now  # µs since 1970
-        self.horizon = horizon  # records stored by then have expired
+        self.horizon = horizon  # records stored at or before this time have expired
         self.removed = removed
 
     def shows_all(self, part: RecordSlice) -> bool:
-        """True if all records are visible, as far as the batch tells without a look at each."""
+        """Whether all records are visible, judging by the batch header only; False if that is not certain."""
         batch, removed = part.batch, self.removed
         if batch.flags & EXPIRES or batch.min_timestamp <= self.horizon:
             return False
         return removed is NOTHING_REMOVED or (part.base_offset >= removed.below and not removed.single)
 
     def parts(self, part: RecordSlice) -> Iterator[RecordSlice]:
-        """The visible parts of consecutive records, in order."""
+        """The visible runs of consecutive records, in order."""
         hidden = self._hidden(part)
         at, end = part.base_offset, part.end_offset
         if len(hidden) == end - at:
@@ -74,22 +74,24 @@ def view(state: State, topic: Topic, partition: int, now: int) -> VisibilityFilt
 
 
 def horizon(topic: Topic, now: int) -> int:
-    """The time by which records of the topic were stored that have expired; 0 if none ever does."""
+    """Records of the topic stored at or before this time have expired; 0 if they never do."""
     lifetime = expiry(topic)
     return max(0, now - lifetime) if lifetime else 0
 
 
 def expiry(topic: Topic) -> int:
-    """µs for which a record of the topic is visible; 0 if for ever."""
+    """The time for which a record of the topic is visible, in µs; 0 if it does not expire."""
     seconds = topic.settings.expiry_seconds
     return int(seconds * 1_000_000) if seconds is not None and 0 < seconds < FOREVER else 0
 
 
 class VisibleRead:
-    """A plan to read visible records; `run` as that of a `ReadPlan`. Which ones are visible is fixed when it is made.
+    """A plan to read visible records; `run` is like that of a `ReadPlan`. Visibility is determined when the plan is
+    made.
 
-    If no record of a step is visible, there may still be some behind it: `continuation` plans the next step. Steps are
-    bounded, so that no number of expired records keeps the loop from its other work."""
+    If no record of a step is visible, there may still be some after it: `continuation` plans the next step. Steps are
+    bounded, so that no number of expired records can block the event loop.
+    """
 
     __slots__ = (
         "_engine",
@@ -113,7 +115,7 @@ class VisibleRead:
         view: VisibilityFilter,
         steps: int = 0,
     ) -> None:
-        """Raises OffsetOutOfRange. `steps`: how many came before and found nothing."""
+        """Raises OffsetOutOfRange. `steps`: the number of previous steps, which found nothing."""
         self._engine = engine
         self._partition = partition
         self._max_bytes = max_bytes
@@ -125,21 +127,21 @@ class VisibleRead:
             if steps
             else engine.read(partition, offset, max_bytes, max_records)
         )
-        self.end = offset  # after `run`: behind the last record checked
-        self.all_filtered = False  # after `run`: there were records, and none of them is visible
+        self.end = offset  # after `run`: the offset after the last record checked
+        self.all_filtered = False  # after `run`: there were records, but none is visible
 
     @property
     def ready(self) -> bool:
-        """True if `run` takes little enough to be called on the loop's thread."""
+        """Whether `run` is cheap enough for the event loop's thread."""
         return not self._steps and self._plan.ready
 
     @property
     def high_watermark(self) -> int:
-        """The partition's end by now: the offset behind its last committed record."""
+        """The partition's current end: the offset after its last committed record."""
         return self._engine.bounds(self._partition).high_watermark
 
     def run(self) -> list[RecordSlice]:
-        """The visible records in order of offset; from one slice to the next there may be a gap. Any thread, once."""
+        """The visible records in order of offset, possibly with gaps between slices. Any thread; call once."""
         slices = self._plan.run()
         if not slices:
             return slices
@@ -188,7 +190,8 @@ class VisibleRead:
 
     def continuation(self) -> VisibleRead | None:
         """The next step after a `run` with `all_filtered`, on the broker's thread. None if there are no more records,
-        or one fetch has taken enough steps: then `end` is where the next fetch continues."""
+        or the fetch has taken enough steps: then the next fetch continues at `end`.
+        """
         if not self.all_filtered or self._steps >= MAX_STEPS:
             return None
         bounds = self._engine.bounds(self._partition)

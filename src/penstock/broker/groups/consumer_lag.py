@@ -1,6 +1,6 @@
-"""Consumer lag: how far groups are behind, from the offsets they committed, or else from where they last fetched.
+"""Consumer lag: how far groups are behind, based on their committed offsets, or else on their last fetches.
 
-Positions of fetches are figures for the operator, kept in memory and bounded; nothing is decided by them.
+Fetch positions are only metrics for the operator, kept in memory and bounded; nothing is decided by them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class GroupPartition(NamedTuple):
 
 
 class FetchPositions:
-    """The end of each group's last fetch; the least recently used are forgotten first."""
+    """The end of each group's last fetch; the least recently used are evicted first."""
 
     def __init__(self) -> None:
         self._positions: dict[GroupPartition, int] = {}
@@ -35,7 +35,7 @@ class FetchPositions:
         return iter(self._positions.items())
 
     def note(self, scope: Scope, group: str, topic: str, partition: int, next_offset: int) -> None:
-        """Names that no group may have are not kept."""
+        """Record a position. Invalid group names are ignored."""
         try:
             check_group(group)
         except InvalidName:
@@ -48,7 +48,7 @@ class FetchPositions:
 
 
 def lags(state: State, positions: FetchPositions, engine: Engine) -> Iterator[Lag]:
-    """One for each group and partition of an existing topic."""
+    """The lag of each group in each partition of an existing topic."""
     for scope, by_group in state.groups.items():
         for group, by_topic in by_group.items():
             for topic, by_partition in by_topic.items():

@@ -1,6 +1,7 @@
-"""Decisions about consumer groups: where a group stands in each partition, and what it may store there.
+"""Decisions about consumer groups: a group's offset in each partition, and what it may commit.
 
-The last write wins, and going back is allowed. A group exists in a topic as long as it has an offset or a member there.
+The last write wins, and moving back is allowed. A group exists in a topic as long as it has an offset or a member
+there.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ MAX_OFFSET: Final = 2**64 - 1
 
 
 class GroupView(NamedTuple):
-    """A group as it is in one topic."""
+    """The state of a group in one topic."""
 
     topic: str
     group: str
@@ -29,9 +30,9 @@ class GroupView(NamedTuple):
 
 
 class GroupLag(NamedTuple):
-    committed: int | None  # the group's next offset, if it ever said so
+    committed: int | None  # the group's next offset; None if it never committed
     latest: int  # the offset after the last record
-    lag: int  # records that it has not reached yet; of a group that never said: all that are there
+    lag: int  # records not reached yet; all that exist, if it never committed
 
 
 def view(state: State, members: GroupMembership, scope: Scope, group: str, topic: str) -> GroupView:
@@ -43,7 +44,7 @@ def view(state: State, members: GroupMembership, scope: Scope, group: str, topic
 
 
 def places(state: State, members: GroupMembership, scope: Scope, group: str | None = None) -> list[tuple[str, str]]:
-    """(topic, group) of every group of the scope, or of one, by name."""
+    """(topic, group) of every group of the scope, or of one, ordered by name."""
     stored = ((topic, name) for name, by_topic in state.groups.get(scope, {}).items() for topic in by_topic)
     return sorted(place for place in {*stored, *members.places(scope)} if group is None or place[1] == group)
 
@@ -71,7 +72,7 @@ def start(mode: str, committed: int | None, bounds: Bounds) -> int:
 
 
 def committed(state: State, scope: Scope, group: str, topic: str, partition: int) -> int | None:
-    """The next offset that the group wants from the partition, if it ever said so."""
+    """The group's next offset in the partition; None if it never committed one."""
     try:
         return state.groups[scope][group][topic].get(partition)
     except KeyError:
@@ -81,7 +82,7 @@ def committed(state: State, scope: Scope, group: str, topic: str, partition: int
 def commit(
     state: State, limits: Limits, scope: Scope, group: str, topic: str, partition: int, offset: int
 ) -> OffsetCommitted:
-    """The caller checks that the topic exists: see `Groups.commit`."""
+    """The event that commits an offset. The caller checks that the topic exists: see `Groups.commit`."""
     check_scope(scope)
     check_group(group)
     check_topic(topic)

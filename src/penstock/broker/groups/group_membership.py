@@ -1,6 +1,6 @@
-"""Group membership: clients that read a topic for a group, as long as their connections last.
+"""Group membership: clients that read a topic for a group, while they are connected.
 
-Kept in memory only. Nothing is shared out among members and no record depends on them; they are there to be shown.
+Kept in memory only. Partitions are not assigned to members and no record depends on them; membership is informational.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from penstock.broker.tenancy.fair_share import check_room
 
 
 class GroupMembership:
-    """For sessions that have been allowed to read the topic. An owner is whatever stands for one connection."""
+    """For sessions that are allowed to read the topic. An owner is any object that represents one connection."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -24,8 +24,9 @@ class GroupMembership:
         self._counts: dict[str, int] = {}  # by tenant
 
     def join(self, scope: Scope, group: str, topic: str, member: str, owner: Hashable) -> None:
-        """The owner, shown as `member`, is in the group too, besides those it is in already. Raises InvalidName or
-        LimitReached."""
+        """Add the owner, displayed as `member`, to the group; it stays in its other groups. Raises InvalidName or
+        LimitReached.
+        """
         check_group(group)
         mine = self._joined.get(owner, set())
         if (scope, topic, group) not in mine:
@@ -40,12 +41,12 @@ class GroupMembership:
         self._groups.setdefault(scope, {}).setdefault((topic, group), {})[owner] = member
 
     def leave(self, owner: Hashable) -> None:
-        """The owner is in no group any more."""
+        """Remove the owner from all groups."""
         for scope, topic, group in self._joined.pop(owner, ()):
             self._drop(scope, topic, group, [owner])
 
     def forget(self, scope: Scope, topic: str, group: str | None = None) -> None:
-        """The group, or every group, has no members in the topic any more."""
+        """Remove all members of the group, or of every group, in the topic."""
         for name, among in [place for place in self._groups.get(scope, {}) if place[0] == topic]:
             if group is None or among == group:
                 owners = list(self._groups[scope][name, among])
@@ -56,7 +57,7 @@ class GroupMembership:
                 self._drop(scope, name, among, owners)
 
     def of(self, scope: Scope, group: str, topic: str) -> list[str]:
-        """The members, by name."""
+        """The members, sorted by name."""
         return sorted(self._groups.get(scope, {}).get((topic, group), {}).values())
 
     def places(self, scope: Scope) -> Iterable[tuple[str, str]]:

@@ -1,6 +1,6 @@
-"""All consumer groups of a broker: where they stand, who is in them, and how they are moved.
+"""All consumer groups of a broker: their offsets, their members, and resetting them.
 
-The rules are in `group`; this module brings them together with the log and the access check.
+The rules are in `group`; this module connects them to the log and the access check.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Groups:
         *,
         topic_must_exist: bool = True,
     ) -> CommitGroup:
-        """Keep the group's next offset. With `topic_must_exist` off, also for a topic or partition still to come."""
+        """Commit the group's next offset. Without `topic_must_exist`, the topic or partition may not exist yet."""
         self._access.require(identity, Permission.COMMIT, scope, topic)
         state = self._state_log.current()
         if topic_must_exist:
@@ -50,12 +50,14 @@ class Groups:
         return self._state_log.commit((rules.commit(state, self._limits, scope, group, topic, partition, offset),))
 
     def committed(self, identity: Identity, scope: Scope, group: str, topic: str, partition: int) -> int | None:
-        """The group's next offset, or None if it has none there, whatever exists."""
+        """The group's next offset, or None if it has none there, whether or not the topic exists."""
         self._access.require(identity, Permission.READ, scope, topic)
         return rules.committed(self._state_log.current(), scope, group, topic, partition)
 
     def list(self, identity: Identity, scope: Scope) -> Sequence[GroupView]:
-        """The groups of topics that this identity may see, by topic and name; one in two topics is there twice."""
+        """The groups of topics that this identity may see, ordered by topic and name; a group in two topics is listed
+        twice.
+        """
         self._access.require_any(identity, Permission.DESCRIBE, scope)
         state, found = self._state_log.current(), []
         for topic, group in rules.places(state, self._members, scope):
@@ -64,7 +66,9 @@ class Groups:
         return found
 
     def describe(self, identity: Identity, scope: Scope, group: str, topic: str) -> GroupView:
-        """The group as it is in the topic, or, without one, in the first that it is in and that may be seen."""
+        """The group in the topic, or, if `topic` is empty, in the first topic of the group that this identity
+        may see.
+        """
         if topic:
             self._access.require(identity, Permission.DESCRIBE, scope, topic)
             return rules.view(self._state_log.current(), self._members, scope, group, topic)
@@ -75,7 +79,7 @@ class Groups:
         raise GroupNotFound(group, topic)
 
     def delete(self, identity: Identity, scope: Scope, group: str, topic: str) -> CommitGroup:
-        """The group's offsets in the topic go, and so do its members."""
+        """Delete the group's offsets and members in the topic."""
         with self._audit.attempt(identity, "group.delete", scope=scope, resource=group):
             self._access.require(identity, Permission.DELETE, scope, topic)
             event = rules.delete(self._state_log.current(), self._members, scope, group, topic)
@@ -93,7 +97,7 @@ class Groups:
         partition: int,
         to: Literal["earliest", "latest"] | int,
     ) -> tuple[int, CommitGroup]:
-        """Keep as the group's next offset: the first that is there, the one after the last, or any."""
+        """Set the group's next offset to the earliest one, the end, or any offset."""
         with self._audit.attempt(identity, "group.reset", scope=scope, resource=group):
             self._access.require(identity, Permission.COMMIT, scope, topic)
             state = self._state_log.current()
@@ -106,7 +110,7 @@ class Groups:
         return offset, kept
 
     def lag(self, identity: Identity, scope: Scope, group: str, topic: str, partition: int) -> GroupLag:
-        """Records by which a group of the topic is behind in the partition."""
+        """The lag of a group in the partition."""
         self._access.require(identity, Permission.READ, scope, topic)
         state = self._state_log.current()
         found = topic_rules.find_partition(state, scope, topic, partition)
@@ -114,8 +118,7 @@ class Groups:
         return rules.lag(offsets.get(partition), self._state_log.engine.bounds(partition_id(found.id, partition)))
 
     def start(self, identity: Identity, scope: Scope, topic: str, partition: int, mode: str, group: str = "") -> int:
-        """The offset to begin at: `earliest`, `latest` (or nothing), or `commit`, where the group is, else
-        `earliest`."""
+        """The offset to begin at: `earliest`, `latest` (or empty), or `commit`: the group's offset, else `earliest`."""
         self._access.require(identity, Permission.READ, scope, topic)
         state = self._state_log.current()
         found = topic_rules.find_partition(state, scope, topic, partition)

@@ -223,7 +223,7 @@ class Queues:
         except LogError:
             self._stall(queue, now)
             raise
-        if self._scheduled.get(queue.id, FOREVER) > now + policy.backoff:  # not scheduled for all that was sent
+        if self._scheduled.get(queue.id, FOREVER) > now + policy.backoff:  # not scheduled early enough
             self._schedule(queue)
         outcome.count(self._metrics)
         dequeue.skipped = outcome.skipped

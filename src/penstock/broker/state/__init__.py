@@ -1,4 +1,4 @@
-"""The broker's state besides records: events, `apply`, and the state log that keeps state and journal in step.
+"""The broker's state besides records: events, `apply`, and the state log that keeps state and journal consistent.
 
 Start at `state_log.py`.
 """

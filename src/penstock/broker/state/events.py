@@ -1,7 +1,7 @@
-"""State events: every change to what `core` knows, as it is kept in the log.
+"""State events: every change to the broker's state, as stored in the log.
 
-An event says what happened, never what was asked; it is applied by `state.apply`. Tags and the order of fields are the
-stored format: a field may be added at the end with a default, nothing may be removed or change its meaning.
+An event records what happened, never what was requested; `state.apply` applies it. Tags and the order of fields are the
+stored format: a field may be added at the end with a default, but nothing may be removed or change its meaning.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class TopicCreated(Event, tag="topic+", frozen=True):
     partitions: int
     settings: TopicSettings
     created: int  # µs since 1970
-    position: int = -1  # of the log, as far as it was committed then; -1: not known
+    position: int = -1  # the log's committed position at that time; -1: unknown
 
 
 class TopicDeleted(Event, tag="topic-", frozen=True):
@@ -40,7 +40,7 @@ class TopicSettingsChanged(Event, tag="topic=", frozen=True):
 
 
 class TableLeft(Event, tag="table-", frozen=True):
-    """A topic was deleted, and its table is to be removed."""
+    """A topic was deleted, and its table has to be removed."""
 
     id: int  # the topic's
     tenant: str
@@ -53,7 +53,7 @@ class TableRemoved(Event, tag="table.", frozen=True):
 
 
 class OffsetCommitted(Event, tag="offset", frozen=True):
-    """By the topic's name and not by its id, because some clients commit before they create the topic."""
+    """Refers to the topic by name, not id, because some clients commit before they create the topic."""
 
     tenant: str
     namespace: str
@@ -67,23 +67,23 @@ class QueueStarted(Event, tag="queue+", frozen=True):
     id: int
     topic: int
     at_least_once: bool
-    starts: list[int]  # of each partition: the first offset that belongs to the queue
+    starts: list[int]  # of each partition: the first offset of this queue
     at: int  # µs since 1970
-    name: str = ""  # one that was given a name has terms of its own:
+    name: str = ""  # a named queue has its own terms:
     lease: int = 0  # µs until the second delivery
-    attempts: int = 0  # deliveries in all
+    attempts: int = 0  # total deliveries
 
 
 class QueueMoved(Event, tag="queue", frozen=True):
-    """Messages delivered and acknowledged, by tag; `cursors` as they are now."""
+    """Messages delivered and acknowledged, by tag, and the new `cursors`."""
 
     id: int
     at: int
     cursors: list[int]
-    sent: list[int] = []  # in flight, for the first time
-    again: list[int] = []  # in flight, once more
+    sent: list[int] = []  # first delivery, now in flight
+    again: list[int] = []  # redelivered, in flight again
     settled: list[int] = []  # no longer in flight
-    released: list[int] = []  # due again at once
+    released: list[int] = []  # due again immediately
 
 
 class QueueEnded(Event, tag="queue-", frozen=True):
@@ -111,7 +111,7 @@ class KeyRevoked(Event, tag="key-", frozen=True):
 
 
 class GroupDeleted(Event, tag="group-", frozen=True):
-    """The offsets that a group has in one topic, or all that it has."""
+    """A group's offsets in one topic, or in all topics, were deleted."""
 
     tenant: str
     namespace: str
@@ -120,7 +120,7 @@ class GroupDeleted(Event, tag="group-", frozen=True):
 
 
 class RecordsRemoved(Event, tag="removed", frozen=True):
-    """Records that nobody sees any more, by topic id and partition: single ones, and all below an offset."""
+    """Records that are no longer visible, by topic id and partition: individual ones, and all below an offset."""
 
     topic: int
     partition: int
@@ -140,7 +140,7 @@ class DelayedAdded(Event, tag="delayed+", frozen=True):
 
 
 class DelayedEnded(Event, tag="delayed-", frozen=True):
-    """They appeared, or were cancelled, or their topic is gone."""
+    """Delayed records that were delivered, cancelled, or deleted with their topic."""
 
     ids: list[int]
 
@@ -151,18 +151,18 @@ class TransactionCommitted(Event, tag="txn", frozen=True):
 
 
 class Published(Event, tag="pub", frozen=True):
-    """All records of a batch are in the log, by this entry and those before it. See `publication.Publication`."""
+    """All records of a batch are in the log, as of this entry. See `publication.Publication`."""
 
     key: bytes
     batch: int
     at: int  # µs since 1970
-    kept: int  # how many applications were to be remembered then
-    once: bool = False  # it is not to be remembered
-    tenant: str = ""  # whose it is; empty: as it was, or not known
+    kept: int  # the limit on remembered applications at that time
+    once: bool = False  # need not be remembered
+    tenant: str = ""  # its owner; empty: unchanged, or unknown
 
 
 class PublicationStarted(Event, tag="pub+", frozen=True):
-    """A batch that is appended in several entries; from now on that is the broker's business."""
+    """A batch that is appended in several entries; from now on the broker has to finish it."""
 
     key: bytes
     batch: int
@@ -175,11 +175,11 @@ class PublicationStarted(Event, tag="pub+", frozen=True):
 
 class PublicationAdvanced(Event, tag="pub=", frozen=True):
     key: bytes
-    done: int  # chunks that are in the log
+    done: int  # number of chunks in the log
 
 
 class PublicationDropped(Event, tag="pub-", frozen=True):
-    """Its staged files are deleted or damaged: the rest of it cannot be appended."""
+    """Its staged files are missing or damaged: the rest of it cannot be appended."""
 
     key: bytes
 
@@ -195,7 +195,7 @@ class SchemaRegistered(Event, tag="schema+", frozen=True):
     definition: bytes
     created: int
     compiled: bytes = b""
-    id: int = 0  # 0, in logs of earlier versions: the next one
+    id: int = 0  # 0 in logs of earlier versions: assign the next one
 
 
 class SchemaRemoved(Event, tag="schema-", frozen=True):
@@ -210,11 +210,11 @@ class SchemaModeSet(Event, tag="schema=", frozen=True):
     namespace: str
     name: str
     mode: str
-    last_version: int = 0  # the highest number ever given; for snapshots
+    last_version: int = 0  # the highest number ever assigned; for snapshots
 
 
 class UserSet(Event, tag="user+", frozen=True):
-    """A user came into being or changed. See `user.User` for the fields."""
+    """A user was created or changed. See `user.User` for the fields."""
 
     tenant: str
     name: str
@@ -261,7 +261,7 @@ class AclRemoved(Event, tag="acl-", frozen=True):
 
 
 class AuditChained(Event, tag="audit", frozen=True):
-    """The last link of an audit log's chain, by topic id; in one entry with the record that has it."""
+    """The last link of an audit log's hash chain, by topic id; in the same entry as the record with this link."""
 
     topic: int
     link: bytes
@@ -280,7 +280,7 @@ class CacheSet(Event, tag="cache+", frozen=True):
 
 
 class CacheRemoved(Event, tag="cache-", frozen=True):
-    """Values of a journalled cache that were deleted or evicted, or whose time is over."""
+    """Values of a journalled cache that were deleted, evicted, or have expired."""
 
     tenant: str
     namespace: str
@@ -297,7 +297,9 @@ class TenantSet(Event, tag="tenant+", frozen=True):
 
 
 class TenantRemoved(Event, tag="tenant-", frozen=True):
-    """All that there was of it is gone: topics, groups, schemas, users, roles, access lists, keys and caches."""
+    """A tenant was deleted with everything it had: topics, groups, schemas, users, roles, access lists, keys and
+    caches.
+    """
 
     name: str
 
@@ -351,7 +353,7 @@ def encode(event: AnyEvent) -> bytes:
 
 
 def decode(data: bytes) -> AnyEvent:
-    """Raises StateUnreadable for anything that `encode` of this version did not write."""
+    """The event. Raises StateUnreadable for anything that `encode` of this version did not write."""
     try:
         return _decoder.decode(data)
     except UNREADABLE as error:

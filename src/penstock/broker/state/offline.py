@@ -1,7 +1,8 @@
-"""A data directory without a broker: what a broker would know if it started now, and the records. Nothing is changed.
+"""Reads a data directory without a running broker: the state that a broker would have if it started now, and the
+records. Read-only.
 
-What the last broker left unfinished is passed over and stays where it is. The end of the journal is synced before it
-is believed, so that nothing is shown that a loss of power could still take back.
+Unfinished writes of the last broker are ignored and left in place. The end of the journal is synced before it is used,
+so that nothing is shown that a power failure could still take back.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from penstock.log.tailer import Tailer
 
 
 class OfflineBusy(BrokerError):
-    """A broker uses the directory."""
+    """A broker is using the directory."""
 
 
 class OfflineMissing(BrokerError):
@@ -32,9 +33,9 @@ class OfflineMissing(BrokerError):
 
 
 class _Known(NamedTuple):
-    """The state of the journal up to a group."""
+    """The state as of a certain group of the journal."""
 
-    mark: tuple[int, int, bytes]  # of the tailer
+    mark: tuple[int, int, bytes]  # position of the tailer
     state: State
     view: recovery.View
 
@@ -43,7 +44,7 @@ _NOTHING: Final = _Known((0, 0, b""), State(), recovery.View({}, set(), Producer
 
 
 class OfflineLog:
-    """`held_by` says who holds the directory. May be used by several threads."""
+    """`held_by` returns the process that holds the directory. Thread-safe."""
 
     def __init__(self, files: Files, root: str, held_by: Callable[[], str | None]) -> None:
         """Raises OfflineBusy, OfflineMissing, LogError or StateUnreadable, as `refresh` does."""
@@ -60,7 +61,7 @@ class OfflineLog:
         return cls(OsFiles(root), root, lambda: holder(root))
 
     def refresh(self) -> None:
-        """See what a broker wrote that ran in between."""
+        """Pick up changes made by a broker that has run meanwhile."""
         self._refuse_if_busy()
         try:
             has_journal = segment.DIRECTORY in self._files.list("")
@@ -75,7 +76,8 @@ class OfflineLog:
             try:
                 self._read()
             except (LogDamaged, FileNotFoundError):
-                # A broker that started just now changes files. If none did, the second look says the same.
+                # A broker may have started just now and be changing files. If not, the second attempt fails in the same
+                # way.
                 self._refuse_if_busy()
                 self._read()
 
@@ -84,11 +86,11 @@ class OfflineLog:
         return self._known.state
 
     def bounds(self, partition: PartitionId) -> Bounds:
-        """Unknown partitions are empty: (0, 0)."""
+        """The partition's bounds; (0, 0) if it is unknown."""
         return Bounds(*self._known.view.ranges.get(partition, (0, 0)))
 
     def table_end(self, partition: PartitionId) -> int:
-        """Up to which offset, exclusive, the journal knows tables to have the partition."""
+        """The end of the partition's table according to the journal, exclusive."""
         return self._known.view.table_ends.get(partition).offset
 
     def view(self, topic: Topic, partition: int, now: int) -> visible_read.VisibilityFilter:
@@ -113,7 +115,7 @@ class OfflineLog:
         if not files:
             self._known = _NOTHING
             return
-        # A process that was killed may have written what it never synced.
+        # A killed process may have left data that was never synced.
         files[-1].file.sync()
         mark, last_group = tailer.mark, tailer.next_group - 1
         snapshot = self._newest_snapshot()

@@ -1,9 +1,8 @@
-"""The state of the broker besides records, rebuilt from events alone: topics, group offsets, queues, keys, schemas,
-users, what is delayed, what was removed, what journalled caches hold, and which transactions and publications were
-committed.
+"""The state of the broker besides records, rebuilt purely from events: topics, group offsets, queues, keys, schemas,
+users, delayed and removed records, journalled caches, and the committed transactions and publications.
 
-`apply` is the only thing that changes a state. It reads no clock and does no input or output, so that the same events
-always give the same state. What may happen is decided elsewhere (`topics`, `groups`); here it has happened.
+`apply` is the only function that changes a state. It reads no clock and does no I/O, so that the same events always
+give the same state. Decisions are made elsewhere (`topics`, `groups`); events describe what has already happened.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.log.engine import PartitionId, partition_id
 
 SNAPSHOT_VERSION: Final = 1
-KEPT_TRANSACTIONS: Final = 10_000  # the last that were committed, so that a repeated commit finds its own
+KEPT_TRANSACTIONS: Final = 10_000  # most recently committed ones, to recognize a repeated commit
 
 GroupOffsets: TypeAlias = dict[str, dict[int, int]]
 """A group's offsets, by the topic's name and the partition's number."""
@@ -76,20 +75,20 @@ GroupOffsets: TypeAlias = dict[str, dict[int, int]]
 
 @dataclass(slots=True)
 class Topic:
-    id: int  # never used again, also when the topic is gone
+    id: int  # never reused, even after the topic is deleted
     scope: Scope
     name: str
     partitions: int
     settings: TopicSettings
     created: int  # µs since 1970
-    position: int = -1  # of the log, as far as it was committed then; -1: not known
+    position: int = -1  # the log's committed position at that time; -1: unknown
 
 
 @dataclass(slots=True)
 class TenantUsage:
-    """Usage of a tenant, of that which is limited for all together; see `fair_share`."""
+    """A tenant's use of resources whose limits are shared by all tenants; see `fair_share`."""
 
-    topics: int = 0  # without the broker's own
+    topics: int = 0  # not counting internal ones
     offsets: int = 0
     queues: int = 0
     delayed: int = 0
@@ -113,16 +112,16 @@ class State:
     delayed: dict[int, Delayed] = field(default_factory=dict)
     next_delayed_id: int = 1
     removed: Removed = field(default_factory=dict)
-    transactions: dict[str, int] = field(default_factory=dict)  # committed → when, in this order
+    transactions: dict[str, int] = field(default_factory=dict)  # committed id → time, in this order
     publications: Publications = field(default_factory=dict)
-    tables_left: dict[int, tuple[Scope, str]] = field(default_factory=dict)  # by deleted topics, to be removed
+    tables_left: dict[int, tuple[Scope, str]] = field(default_factory=dict)  # tables of deleted topics, to be removed
     registered: dict[str, Registered] = field(default_factory=dict)  # tenants
-    chains: dict[int, bytes] = field(default_factory=dict)  # topic of an audit log → the last link of its chain
+    chains: dict[int, bytes] = field(default_factory=dict)  # topic of an audit log → last link of its hash chain
     cached: CacheState = field(default_factory=dict)
-    usage: dict[str, TenantUsage] = field(default_factory=dict, compare=False)  # by tenant; follows from the rest
+    usage: dict[str, TenantUsage] = field(default_factory=dict, compare=False)  # by tenant; derived from the rest
 
     def usage_of(self, tenant: str) -> TenantUsage:
-        """To be looked at only."""
+        """The usage of a tenant. Read-only."""
         return self.usage.get(tenant) or TenantUsage()
 
 
@@ -197,7 +196,7 @@ def apply(state: State, event: AnyEvent) -> None:
 
 
 def topic_of(event: TopicCreated) -> Topic:
-    """The topic that it creates, once it is applied."""
+    """The topic that the event creates."""
     scope = Scope(event.tenant, event.namespace)
     return Topic(event.id, scope, event.name, event.partitions, event.settings, event.created, event.position)
 
@@ -219,13 +218,13 @@ def _used(state: State, tenant: str) -> TenantUsage:
 
 
 def _used_in(state: State, topic: int) -> TenantUsage:
-    """Usage of the topic's tenant."""
+    """The usage of the topic's tenant."""
     known = state.topics_by_id.get(topic)
     return TenantUsage() if known is None else _used(state, known.scope.tenant)
 
 
 def _delete(state: State, ids: Set[int]) -> None:
-    """Topics, and all that is kept by their ids or names."""
+    """Remove topics, and everything that refers to their ids or names."""
     deleted = {number: state.topics_by_id.pop(number) for number in ids}
     for topic in deleted.values():
         _used(state, topic.scope.tenant).topics -= not is_internal(topic.name)
@@ -291,7 +290,7 @@ def _remove_tenant(state: State, tenant: str) -> None:
 
 
 class _Snapshot(msgspec.Struct, array_like=True):
-    """The whole state. Most of it is kept as the events that would make it."""
+    """The whole state. Most of it is stored as the events that recreate it."""
 
     version: int
     next_topic_id: int
@@ -304,7 +303,7 @@ class _Snapshot(msgspec.Struct, array_like=True):
     keys: list[Key] = []
     next_delayed_id: int = 1
     delayed: list[Delayed] = []
-    removed: dict[int, list[int]] = {}  # first all below which offset, then single ones
+    removed: dict[int, list[int]] = {}  # first the offset below which all are removed, then individual ones
     transactions: dict[str, int] = {}
     schemas: list[SchemaModeSet | SchemaRegistered] = []
     directory: list[UserSet | RoleSet | AclSet] = []
@@ -367,7 +366,7 @@ def encode_snapshot(state: State) -> bytes:
 
 
 def decode_snapshot(data: bytes) -> State:
-    """Raises StateUnreadable for anything that `encode_snapshot` of this version did not write."""
+    """The state. Raises StateUnreadable for anything that `encode_snapshot` of this version did not write."""
     try:
         version = _version_decoder.decode(data).version
         if version != SNAPSHOT_VERSION:

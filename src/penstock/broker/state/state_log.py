@@ -1,8 +1,8 @@
-"""The state log: the broker's state and the log, in step. Every part of the broker changes state through it.
+"""The state log: keeps the broker's state and the log consistent. All services change state through it.
 
-A change is applied as soon as it is appended, before it is durable. So that nobody is shown what a crash could take
-back, a reply waits for the commit group it came with, and a reply that only looked at the state waits for
-`pending_commit`. If such a group fails, the state is read from the log again.
+A change is applied as soon as it is appended, before it is durable. So that no client sees what a crash could take
+back, a reply waits for the commit group of its request, and a reply that only read the state waits for
+`pending_commit`. If such a group fails, the state is reloaded from the log.
 """
 
 from __future__ import annotations
@@ -17,21 +17,23 @@ from penstock.log.engine import COMMITTED, FAILED, OPEN, Appended, CommitGroup, 
 
 
 class StateLog:
-    """`engine` is open and not read from yet. Raises LogError or StateUnreadable if its state cannot be read."""
+    """`engine` must be open and not read from yet. Raises LogError or StateUnreadable if its state cannot be read."""
 
     def __init__(self, engine: Engine, on_rebuilt: Callable[[], None] = lambda: None) -> None:
-        """`on_rebuilt` is called when `state` has become another object: read from the log again."""
+        """`on_rebuilt` is called after `state` was replaced by one reloaded from the log."""
         self.engine = engine
         self.closed = False
         self._on_rebuilt = on_rebuilt
-        self._speculation: deque[CommitGroup] = deque()  # with events that are applied, and not known to be committed
-        self._shown: CommitGroup | None = None  # the last of them whose events a reply could show
-        self.state, self.notes = self._recover()  # the notes: what recovery did, for the operator
+        self._speculation: deque[CommitGroup] = deque()  # groups whose events are applied but not yet committed
+        self._shown: CommitGroup | None = None  # the last of them with events that a reply could show
+        self.state, self.notes = self._recover()  # notes: messages from recovery, for the operator
         engine.snapshot_from(self._snapshot)
         engine.on_late_commit(self._reread)
 
     def current(self) -> State:
-        """The state, with every change applied that may still be committed and none that has failed."""
+        """The state, including changes that are still to be committed, but none that has failed. Raises
+        ShuttingDown.
+        """
         if self.closed:
             raise ShuttingDown("The broker is shutting down")
         if self._speculation and self._speculation[0].state is FAILED:
@@ -39,8 +41,9 @@ class StateLog:
         return self.state
 
     def commit(self, events: Sequence[AnyEvent], writes: Sequence[Write] = ()) -> CommitGroup:
-        """Append records and events as one entry of the log, and apply the events, in the hope that they will be
-        committed. Raises LogError, and then nothing happened."""
+        """Append records and events as one entry of the log, and apply the events speculatively, before they are
+        committed. Raises LogError, and then nothing has changed.
+        """
         if writes or len(events) != 1:
             return self.append(writes, events).group
         event = events[0]
@@ -58,11 +61,12 @@ class StateLog:
         *,
         shown: bool = True,
     ) -> Appended:
-        """As `commit`, for those who want to know the records' offsets. If the events are not `shown` in any reply, no
-        reply has to wait for them."""
+        """Like `commit`, but returns the records' offsets. If the events are not `shown` in any reply, no reply has to
+        wait for them.
+        """
         appended = self.engine.append(writes, list(map(encode, events)), producer, door)
         if appended.repeated:
-            return appended  # the events are those of the first time
+            return appended  # its events were applied the first time
         apply_all(self.state, events)
         self._watch(appended.group, shown=shown)
         return appended
@@ -76,16 +80,17 @@ class StateLog:
 
     @property
     def pending_commit(self) -> CommitGroup | None:
-        """The last group that holds state changes which a reply could show, and is not committed yet."""
+        """The last uncommitted group with state changes that a reply could show; None if there is none."""
         group = self._shown
         return group if group is not None and group.state is OPEN else None
 
     def drop_failed(self) -> None:
-        """Read the state again if a group with events failed. Whoever asks first pays: the groups' callbacks run in
-        no order that could be relied on.
+        """Reload the state if a group with events has failed. The first caller to need the state does this, because the
+        order of the groups' callbacks is unspecified.
 
-        A group fails together with all behind it, and no event is kept without asking here first. So everything that
-        is applied and not committed goes."""
+        A group fails together with all later ones, and no event is appended without calling this first. So all changes
+        that are applied and not committed are dropped.
+        """
         if self._speculation and self._speculation[0].state is FAILED:
             self._reread()
 
@@ -96,7 +101,7 @@ class StateLog:
         self._on_rebuilt()
 
     def close(self) -> None:
-        """Commit what was appended, then close the log. Blocks."""
+        """Commit pending appends, then close the log. Blocks."""
         if not self.closed:
             self.closed = True
             self.engine.close()
@@ -111,7 +116,7 @@ class StateLog:
             self.drop_failed()
 
     def _recover(self) -> tuple[State, list[str]]:
-        """The committed state, and what the engine has to say about it."""
+        """The committed state, and the engine's messages from recovery."""
         recovered = self.engine.recover()
         state = State() if recovered.snapshot is None else decode_snapshot(recovered.snapshot)
         apply_all(state, map(decode, recovered.events))

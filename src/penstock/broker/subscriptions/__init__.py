@@ -1,3 +1,3 @@
-"""Push delivery: cursors dealt out to groups (`subscriptions.py`), and fan-out of the same records to many
+"""Push delivery: cursors shared by groups of subscribers (`subscriptions.py`), and fan-out of the same records to many
 subscribers (`fanout.py`). Start there.
 """

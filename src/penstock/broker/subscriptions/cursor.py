@@ -1,9 +1,9 @@
-"""A cursor: the position of subscribers who share a partition, and the records that each of them holds. Rules alone,
+"""A cursor: the position of subscribers that share a partition, and the records that each of them holds. Pure rules,
 without a log.
 
-A subscriber claims a span of offsets, reads it, and then holds what it was given of it until it has settled it. What it
-does not get, and what it gives up, goes to whoever claims next, the lowest first. So every record is held by one
-subscriber at a time, and `lowest` is the first offset that is not settled: whoever starts there later misses nothing.
+A subscriber claims a span of offsets, reads it, and then holds the records it was given until it has settled them.
+Those that it does not get, or gives up, go to the next claim, lowest first. So every record is held by one subscriber
+at a time, and `lowest` is the first unsettled offset: starting there later misses nothing.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Final, NamedTuple
 
 from penstock.log.engine import Bounds
 
-MAX_SPANS: Final = 1_024  # that one subscriber may hold: neighbouring ones are one
+MAX_SPANS: Final = 1_024  # most spans of one subscriber; adjacent ones are merged
 
 
 class Span(NamedTuple):
-    """Offsets from `start` up to, not including, `end`."""
+    """Offsets from `start` (inclusive) to `end` (exclusive)."""
 
     start: int
     end: int
@@ -36,7 +36,7 @@ class Holding:
 
     @property
     def full(self) -> bool:
-        """It has been given so many pieces without being done with any that it gets no more for now."""
+        """Whether it holds so many unsettled spans that it gets no more for now."""
         return len(self.given) >= MAX_SPANS
 
     def spans(self) -> Iterator[Span]:
@@ -51,7 +51,7 @@ class Holding:
             self.given.append(span)
 
     def settle(self, count: int) -> bool:
-        """It is done with the oldest `count` records that it holds, or all if there are fewer. False: with none."""
+        """Settle the oldest `count` records that it holds, or all if there are fewer. False if there were none."""
         given = self.given
         before = count
         while count > 0 and given:
@@ -63,13 +63,13 @@ class Holding:
 
 
 class Cursor:
-    """`remembers`: what was given is held until it is settled. Else it is done with as soon as it is given."""
+    """With `remembers`, records are held until they are settled. Otherwise they are settled when they are given."""
 
     __slots__ = ("holdings", "next", "remembers", "returned")
 
     def __init__(self, start: int, *, remembers: bool) -> None:
-        self.next = start  # nobody has claimed this one, or any behind it
-        self.returned: list[Span] = []  # claimed once and free again, by offset
+        self.next = start  # the first offset that was never claimed
+        self.returned: list[Span] = []  # claimed and freed again, ordered by offset
         self.holdings: list[Holding] = []
         self.remembers = remembers
 
@@ -79,12 +79,14 @@ class Cursor:
         return min(self.next, *spans, self.returned[0].start if self.returned else self.next)
 
     def available(self, bounds: Bounds) -> int:
-        """About how many records can be claimed."""
+        """The approximate number of records that can be claimed."""
         waiting = max(0, bounds.high_watermark - max(self.next, bounds.start))
         return waiting + sum([end - start for start, end in self.returned]) if self.returned else waiting
 
     def claim(self, holding: Holding, count: int, bounds: Bounds) -> Span | None:
-        """The lowest span that is free and has at most `count` offsets. What retention has removed is passed over."""
+        """Claim the lowest free span, of at most `count` offsets. Records removed by retention are skipped. None if
+        there are none.
+        """
         assert holding.reading is None and count > 0
         while self.returned:
             start, end = self.returned.pop(0)
@@ -103,7 +105,8 @@ class Cursor:
 
     def give(self, holding: Holding, spans: Iterable[Span], end: int) -> None:
         """The subscriber has read its claim up to `end` and found the records of these spans. The rest of the claim is
-        free again. Records that it did not find are not there for anybody."""
+        freed. Records that it did not find do not exist for anyone.
+        """
         claimed, holding.reading = holding.reading, None
         if claimed is None:
             return  # the cursor was moved meanwhile
@@ -113,7 +116,7 @@ class Cursor:
         self._free(Span(end, claimed.end))
 
     def release(self, holding: Holding) -> None:
-        """Everything that the subscriber holds is free again."""
+        """Free everything that the subscriber holds."""
         spans = list(holding.spans())
         holding.reading = None
         holding.given.clear()
@@ -121,7 +124,7 @@ class Cursor:
             self._free(span)
 
     def move(self, offset: int) -> None:
-        """Go on from here, whatever anyone holds: that is nobody's any more."""
+        """Continue from this offset; all subscribers lose what they hold."""
         self.next = offset
         self.returned.clear()
         for holding in self.holdings:
@@ -129,7 +132,7 @@ class Cursor:
             holding.reading = None
 
     def _free(self, span: Span) -> None:
-        """Put the span where it belongs, as one with its neighbours."""
+        """Insert the span into `returned`, merged with its neighbours."""
         start, end = span
         if start == end:
             return

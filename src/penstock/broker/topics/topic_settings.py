@@ -20,7 +20,7 @@ class TopicSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     placement: str | None = None
     table: bool | None = None  # move closed segments to a table; `Tables`
     schema: str | None = None  # the subject whose latest version every record must match; `Schemas`
-    rejected: Literal["error", "dead-letter"] | None = None  # what becomes of a record that does not; "error"
+    rejected: Literal["error", "dead-letter"] | None = None  # of a record that does not match; default "error"
     fetch_wait_seconds: float | None = None  # how long an empty fetch waits
     declared: Declared | None = None  # as an SQL table; `Queries`
     dropped: tuple[Dropped, ...] = ()  # dropped declarations, for queries of the past; `Queries`

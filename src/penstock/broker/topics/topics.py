@@ -113,7 +113,7 @@ class Topics:
         with self._audit.attempt(identity, "topic.alter", scope=scope, resource=name):
             self._access.require(identity, Permission.ALTER, scope, name)
             if settings.data_class != data_class.PHI and data_class.is_phi(self._current(), scope, name):
-                self._access.require(identity, Permission.PHI, scope, name)  # else it would be a way to read it
+                self._access.require(identity, Permission.PHI, scope, name)  # else declassifying would grant access
             group = self._state_log.commit((topic_rules.change_settings(self._current(), scope, name, settings),))
         changed = msgspec.json.encode(settings).decode()
         self._audit.note(identity, "topic.alter", scope=scope, resource=name, action="alter", settings=changed)
