@@ -1,9 +1,9 @@
-"""Framers: buffers that hold the bytes of a stream, in whatever pieces they arrive, until they complete frames.
+"""Framers: buffers that collect the bytes of a stream, in pieces of any size, until they form complete frames.
 
-A protocol's `frames.py` adds its header in `_cut`. There are two ways to read: `Framer` gives out all frames that a
-piece completes, for sessions that handle neighbours together; `PullFramer` gives out one at a time, for sessions that
-decode a frame only when its turn has come. Neither takes memory for what a header only announces, and both copy each
-byte a fixed number of times, however small the pieces are.
+A protocol's `frames.py` implements its header in `_cut`. There are two ways to read: `Framer` returns all frames that a
+piece completes, for sessions that process neighbouring frames together; `PullFramer` returns one at a time, for
+sessions that decode a frame only when it is its turn. Neither allocates memory for a length that a header merely
+announces, and both copy each byte a fixed number of times, however small the pieces are.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ E = TypeVar("E", bound=Exception)  # the protocol's error for a bad header
 
 
 class Framer(Generic[F, E]):
-    """All frames that a piece completes. After a bad header it gives out nothing more: see `error`."""
+    """Returns all frames that a piece completes, and nothing more after a bad header: see `error`."""
 
     __slots__ = ("_buffer", "_needed", "buffered", "error")
 
     def __init__(self, needed: int) -> None:
-        self.error: E | None = None  # set as soon as a bad header was read; later input is dropped
+        self.error: E | None = None  # set after a bad header; later input is dropped
         self.buffered = 0  # bytes held
         self._buffer = bytearray()
-        self._needed = needed  # bytes that the buffer must hold before anything can be done with it
+        self._needed = needed  # bytes that the buffer must hold before anything can be decoded
 
     def feed(self, data: bytes) -> list[F]:
-        """The frames that `data` completes, in order. Look at `error` after handling them."""
+        """The frames that `data` completes, in order. Check `error` after handling them."""
         if self.error is not None:
             return []
         if self._buffer:
@@ -34,7 +34,7 @@ class Framer(Generic[F, E]):
                 self._buffer += data
                 self.buffered += len(data)
                 return []
-            # The buffer held no whole frame before, so what remains after this is no longer than `data`.
+            # The buffer held no complete frame before, so the remainder after this is no longer than `data`.
             data = b"".join((self._buffer, data))
             self._buffer.clear()
         frames = self._cut(data)
@@ -42,22 +42,22 @@ class Framer(Generic[F, E]):
         return frames
 
     def _cut(self, data: bytes) -> list[F]:
-        """The whole frames at the beginning of `data`. Buffers the rest and sets `_needed`, or sets `error`."""
+        """The complete frames at the beginning of `data`. Buffers the rest and sets `_needed`, or sets `error`."""
         raise NotImplementedError
 
 
 class PullFramer(Generic[F]):
-    """One frame at a time. `next` raises the protocol's error for a bad header, and then again."""
+    """Returns one frame at a time. `next` raises the protocol's error for a bad header, every time."""
 
     __slots__ = ("_at", "_data", "_later", "_needed", "empty", "frame_bytes")
 
     def __init__(self) -> None:
-        self.empty = True  # whether nothing is held; looked at by `feed` and by a `next` that gave a frame
-        self.frame_bytes = 0  # of the last frame, with its header
-        self._data = b""  # frames are cut from here,
-        self._at = 0  # from here on;
+        self.empty = True  # the buffer is empty; updated by `feed`, and by `next` when it returns a frame
+        self.frame_bytes = 0  # of the last frame, including its header
+        self._data = b""  # frames are cut from this,
+        self._at = 0  # starting here;
         self._later = bytearray()  # fed since
-        self._needed = 1  # bytes from `_at` on, before anything can be done
+        self._needed = 1  # bytes required after `_at` before anything can be decoded
 
     @property
     def buffered(self) -> int:
@@ -77,7 +77,7 @@ class PullFramer(Generic[F]):
         self.empty = True
 
     def next(self) -> F | None:
-        """The next whole frame. Raises as soon as its header shows that there can be none."""
+        """The next complete frame, or None. Raises as soon as its header is known to be invalid."""
         while True:
             at = self._at
             held = len(self._data) - at
@@ -95,11 +95,11 @@ class PullFramer(Generic[F]):
                 self._at = 0
                 self._later.clear()
             else:
-                if self._at:  # the first bytes of the next frame would keep all the earlier ones
+                if self._at:  # the first bytes of the next frame would keep all earlier ones in memory
                     self._data, self._at = self._data[self._at :], 0
                 return None
 
     def _cut(self, data: bytes, at: int) -> F | None:
-        """The frame that begins at `at`, with `_at` moved behind it; or None, with `_needed` set to more bytes than
-        `data` has from `at` on."""
+        """The frame at `at`, with `_at` moved after it; or None, with `_needed` set to more bytes than `data` has after
+        `at`."""
         raise NotImplementedError

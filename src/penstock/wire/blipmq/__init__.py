@@ -1,1 +1,2 @@
-"""BlipMQ: queues with QoS 0 and 1 in small binary frames; version 1 polls for messages, version 2 is sent them."""
+"""BlipMQ: queues with QoS 0 and 1 in small binary frames; clients of version 1 poll for messages, version 2 has
+pushes."""

@@ -1,6 +1,6 @@
-"""Payloads: reads the fields of each type of frame, and writes whole frames.
+"""Payloads: decodes the fields of each frame type, and encodes whole frames.
 
-Everything here is a pure function of bytes. What a frame means, and whether it may come now, is decided elsewhere.
+Everything here is a pure function of bytes. Sessions decide what a frame means, and whether it is allowed now.
 
     type            payload                                                         sent by
     0x01 HELLO      version u16                                                     client
@@ -15,7 +15,7 @@ Everything here is a pure function of bytes. What a frame means, and whether it 
     0x09 POLL       subscription u64                                                client
     0x0A DELIVER    qos u8, tag u64, topic length u16, topic, value                 server (version 2)
 
-Integers are big-endian. A `decode_…` function gives None for a payload that is not as its type has it.
+Integers are big-endian. A `decode_…` function returns None for a malformed payload.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ TTL_FLAG: Final = 0x80  # in the qos byte of a version 2 PUBLISH
 _U16: Final = struct.Struct(">H")
 _TTL: Final = struct.Struct(">BI")  # qos | 0x80, TTL
 
-# -- payloads, read by the server
+# -- payloads, decoded by the server
 
 
 def decode_hello(payload: bytes) -> int | None:
@@ -65,7 +65,7 @@ def decode_auth(payload: bytes) -> str | None:
 
 
 def decode_publish(payload: bytes) -> Publish | None:
-    """Version 1. Whether the topic is UTF-8 is left to the caller, who need not ask it again for every message."""
+    """Version 1. The caller must check that the topic is UTF-8, so that it can do so once for many messages."""
     if len(payload) < 3:
         return None
     value_start = 3 + (payload[1] << 8 | payload[2])
@@ -75,8 +75,8 @@ def decode_publish(payload: bytes) -> Publish | None:
 
 
 def decode_publish_v2(payload: bytes) -> Publish | None:
-    """Version 2: as version 1, or with a TTL. Bits of the qos byte that mean nothing stay in `qos`, so that a message
-    from some later version is refused and not misread."""
+    """Version 2: as version 1, or with a TTL. Unknown bits of the qos byte stay in `qos`, so that a message from a
+    later version is rejected instead of misread."""
     if len(payload) < 3 or not payload[0] & TTL_FLAG:
         return decode_publish(payload)
     if len(payload) < 7:
@@ -89,9 +89,9 @@ def decode_publish_v2(payload: bytes) -> Publish | None:
 
 
 def collect_publishes(frames: Sequence[Frame], start: int, prefix: bytes) -> tuple[list[int], list[bytes]]:
-    """The correlation ids and values of the unbroken row of PUBLISH frames from `start` whose payloads begin with
-    `prefix`. With all that comes before the value of the first (`payload[:value_start]`) as prefix, that is the row of
-    messages with the same topic, QoS and TTL: the topic's length is part of it."""
+    """The correlation ids and values of the consecutive PUBLISH frames from `start` on whose payloads begin with
+    `prefix`. With everything before the value of the first as prefix (`payload[:value_start]`), these are messages with
+    the same topic, QoS and TTL, since the prefix includes the topic's length."""
     size = len(prefix)
     ids: list[int] = []
     values: list[bytes] = []
@@ -110,8 +110,8 @@ _TERMS: Final = struct.Struct(">IHH")  # lease in ms, attempts, length of the na
 
 
 def decode_subscribe(payload: bytes) -> tuple[bytes, int] | None:
-    """The topic, which may not be UTF-8, and the QoS. What follows them is ignored, as the original does, unless the
-    QoS says that the queue is `NAMED`."""
+    """The topic, which may not be UTF-8, and the QoS. Anything that follows is ignored, like the original does, unless
+    the QoS marks a `NAMED` queue."""
     if len(payload) < 3:
         return None
     end = 2 + int.from_bytes(payload[:2], "big")
@@ -121,7 +121,7 @@ def decode_subscribe(payload: bytes) -> tuple[bytes, int] | None:
 
 
 def decode_queue_terms(payload: bytes) -> tuple[int, int, bytes] | None:
-    """Of a SUBSCRIBE to a `NAMED` queue: lease in ms, attempts, and the name, which may not be UTF-8."""
+    """The lease in ms, the attempts and the name, which may not be UTF-8, of a SUBSCRIBE to a `NAMED` queue."""
     start = 3 + int.from_bytes(payload[:2], "big")
     if len(payload) < start + _TERMS.size:
         return None
@@ -131,15 +131,15 @@ def decode_queue_terms(payload: bytes) -> tuple[int, int, bytes] | None:
 
 
 def decode_subscription_id(payload: bytes) -> int | None:
-    """Of an ACK or a POLL."""
+    """The subscription id of an ACK or a POLL."""
     return int.from_bytes(payload, "big") if len(payload) == 8 else None
 
 
-# -- payloads, read by the client
+# -- payloads, decoded by the client
 
 
 def decode_delivery(correlation: int, payload: bytes) -> Delivered | None:
-    """A PUBLISH from the server. With QoS 0 its correlation id is that of the POLL, and no tag."""
+    """A PUBLISH from the server. With QoS 0 its correlation id is that of the POLL instead of a tag."""
     fields = decode_publish(payload)
     if fields is None:
         return None
@@ -172,7 +172,7 @@ def _text(data: bytes) -> str | None:
         return None
 
 
-# -- frames, written by the server
+# -- frames, encoded by the server
 
 _ACK: Final = struct.Struct(">IBQQ")  # length, type, correlation id, subscription; the frame of a POLL is the same
 _NACK: Final = struct.Struct(">IBQHH")  # length, type, correlation id, code, text length
@@ -180,7 +180,7 @@ _PUBLISH: Final = struct.Struct(">IBQB")  # length, type, correlation id, qos
 _DELIVERY: Final = struct.Struct(">IBQBH")  # length, type, correlation id, qos, topic length
 _DELIVER: Final = struct.Struct(">IBQBQ")  # length, type, tag, qos, tag
 
-_DELIVERY_FIXED: Final = MIN_FRAME + 1 + 2  # of the length: all but topic and value
+_DELIVERY_FIXED: Final = MIN_FRAME + 1 + 2  # added to the lengths of topic and value
 _DELIVER_FIXED: Final = MIN_FRAME + 1 + 8 + 2
 
 
@@ -194,7 +194,7 @@ def encode_ack(correlation: int, subscription: int) -> bytes:
 
 
 def encode_nack(correlation: int, code: int, text: str) -> bytes:
-    """A text that is too long for its length field is cut, at the end of a character."""
+    """A NACK. A text that is too long for its length field is cut at a character boundary."""
     data = text.encode("utf-8", "replace")
     if len(data) > 0xFFFF:
         data = data[:0xFFFF].decode("utf-8", "ignore").encode()
@@ -232,11 +232,11 @@ def encode_delivers(tags: Sequence[int], qoss: Iterable[int], topic: bytes, valu
 
 
 def _joined(heads: Iterable[bytes], topic: bytes, values: Sequence[bytes]) -> bytes:
-    """Each head, the topic with its length, and a value: a few calls for all messages instead of some for each."""
+    """Each head, the topic with its length, and a value: a few calls for all messages instead of several for each."""
     return b"".join(chain.from_iterable(zip(heads, repeat(_U16.pack(len(topic)) + topic), values)))
 
 
-# -- frames, written by the client
+# -- frames, encoded by the client
 
 
 def encode_hello(correlation: int, version: int) -> bytes:
@@ -249,7 +249,7 @@ def encode_auth(correlation: int, key: str) -> bytes:
 
 
 def publish_prefix(qos: int, topic: bytes, ttl_ms: int | None = None) -> bytes:
-    """All that comes before the value of a PUBLISH; a TTL makes it one of version 2."""
+    """Everything before the value of a PUBLISH; a TTL makes it one of version 2."""
     head = bytes((qos,)) if ttl_ms is None else _TTL.pack(qos | TTL_FLAG, ttl_ms)
     return head + _U16.pack(len(topic)) + topic
 

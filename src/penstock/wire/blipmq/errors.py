@@ -1,7 +1,7 @@
-"""Errors of BlipMQ: every NACK with its code and exact text, and the errors of framing.
+"""Errors of BlipMQ: every NACK with its code and exact text, and the framing errors.
 
-A NACK answers one frame and never closes the connection; a frame error closes it without a word. Nothing here makes
-bytes.
+A NACK answers one frame and never closes the connection; a frame error closes it without a reply. No bytes are encoded
+here.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ INVALID_QOS: Final = Nack(400, "invalid QoS value")
 NUL_IN_TOPIC: Final = Nack(400, "topic contains NUL byte")
 ZERO_SUBSCRIPTION: Final = Nack(400, "subscription_id must be non-zero")
 UNKNOWN_DELIVERY: Final = Nack(404, "unknown subscription or delivery tag")
-UNSENDABLE: Final = 413  # the code, to a POLL, of a message that fits no frame and was passed over; not the original's
+UNSENDABLE: Final = 413  # code of the reply to a POLL if a message fits no frame and was skipped; not in the original
 INTERNAL_ERROR: Final = Nack(500, "internal error")
 
 
@@ -45,7 +45,7 @@ is as good as once. Every other NACK means that nothing was stored."""
 
 
 class FrameError(Exception):
-    """A frame that cannot be one. What follows it cannot be understood: the connection is closed without a reply."""
+    """An impossible frame. Nothing behind it can be decoded: the connection is closed without a reply."""
 
 
 class EmptyFrame(FrameError):

@@ -1,6 +1,6 @@
-"""Frames: cuts a byte stream into frames, and puts headers before payloads. What is in a payload is known to `codec`.
+"""Frames: splits a byte stream into frames, and prepends headers to payloads. `codec` handles the payloads.
 
-    length             u32   of all that follows: 9 to 16,777,216
+    length             u32   of everything after it: 9 to 16,777,216
     type               u8
     correlation id     u64
     payload
@@ -36,7 +36,7 @@ class FrameType(enum.IntEnum):
     DELIVER = 0x0A
 
 
-# The same as plain integers: to compare a byte with a member of an enum is several times slower.
+# As plain integers: comparing a byte with an enum member is several times slower.
 HELLO: Final = 0x01
 AUTH: Final = 0x02
 PUBLISH: Final = 0x03
@@ -51,13 +51,13 @@ DELIVER: Final = 0x0A
 Frame: TypeAlias = tuple[int, int, bytes]
 """Type, correlation id, payload. A plain tuple, because a named one takes twice as long to make."""
 
-_MANY: Final = 8  # frames of one length, that it pays to look at together
+_MANY: Final = 8  # frames of one length, from which on processing them together pays off
 _LENGTH: Final = struct.Struct(">I")
 HEADER: Final = struct.Struct(">IBQ")  # length, type, correlation id
 
 
 class Framer(framing.Framer[Frame, FrameError]):
-    """Cuts frames out of a byte stream. `last_type` is the largest type that the other side may send."""
+    """Splits a byte stream into frames. `last_type` is the largest type that the other side may send."""
 
     __slots__ = ("_last_type",)
 
@@ -94,8 +94,8 @@ class Framer(framing.Framer[Frame, FrameError]):
         return frames
 
     def _cut_equal(self, data: bytes) -> list[Frame] | None:
-        """As `_cut` for what clients with much in flight send, many whole frames of one length: in a few calls for all.
-        None if it is anything else."""
+        """A fast path of `_cut` for many whole frames of one length, as sent by clients with many requests in flight: a
+        few calls for all. None if the data is anything else."""
         size = len(data)
         if size < HEADER_SIZE:
             return None
@@ -111,7 +111,7 @@ class Framer(framing.Framer[Frame, FrameError]):
         return list(struct.iter_unpack(f">4xBQ{step - HEADER_SIZE}s", data))
 
     def _keep(self, data: bytes, start: int) -> None:
-        """Hold the part of a frame that starts here, unless its length already shows that it can be none."""
+        """Buffer the incomplete frame at `start`, or set `error` if its length is invalid."""
         if len(data) - start < 4:
             self._needed = 4
         else:
@@ -124,7 +124,7 @@ class Framer(framing.Framer[Frame, FrameError]):
 
 
 def bad_length(length: int) -> FrameError:
-    """The error of a length outside its bounds; the tests are in the order in which they must be made."""
+    """The error for an invalid length; the order of the checks matters."""
     if length == 0:
         return EmptyFrame()
     if length > MAX_FRAME:
@@ -133,6 +133,6 @@ def bad_length(length: int) -> FrameError:
 
 
 def encode_frame(kind: int, correlation: int, payload: bytes) -> bytes:
-    """Any frame. The payload may be `MAX_PAYLOAD` long: who builds a larger one has to refuse it first."""
+    """Encode any frame. The caller must reject payloads larger than `MAX_PAYLOAD` first."""
     assert len(payload) <= MAX_PAYLOAD, len(payload)
     return HEADER.pack(MIN_FRAME + len(payload), kind, correlation) + payload

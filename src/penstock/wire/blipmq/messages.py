@@ -1,10 +1,10 @@
-"""Payloads as values, where one has several fields. They are plain tuples: there is one for every message."""
+"""Payloads with several fields, as values. Plain tuples, since there is one for every message."""
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple, TypeAlias
 
-NO_TTL: Final = -1  # a message without a TTL of its own; 0 is one that has passed already
+NO_TTL: Final = -1  # no TTL in the message; 0 means already expired
 MAX_TTL: Final = 0xFFFF_FFFF  # milliseconds
 
 Publish: TypeAlias = tuple[int, int, bytes, int]
@@ -12,7 +12,7 @@ Publish: TypeAlias = tuple[int, int, bytes, int]
 
 
 class Delivered(NamedTuple):
-    """A message as it arrives. `tag` is 0 for QoS 0."""
+    """A message as it is delivered. `tag` is 0 for QoS 0."""
 
     qos: int
     tag: int

@@ -1,5 +1,5 @@
-"""The error about a payload that cannot be read, error texts that both sides know, and the codes of errors, with what a
-client may do about each. A client gets codes only if it said that it reads them; the text comes always."""
+"""The error for undecodable payloads, error texts that both sides use, and error codes with retry advice. A client gets
+codes only if it announced that it reads them; the text is always sent."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ as once."""
 
 
 class Malformed(Exception):
-    """A payload that is not as its frame has it. The text is for the peer, who awaits an answer to `request_id`.
-    `publication`: it was one, and `awaited` tells whether it wants an acknowledgement."""
+    """A malformed payload. The text is for the peer, who awaits a reply to `request_id`. `publication`: it was a
+    publish, and `awaited` says whether it wants an acknowledgement."""
 
     def __init__(
         self, text: str, request_id: int | str | None = None, *, publication: bool = False, awaited: bool = True
@@ -26,7 +26,7 @@ class Malformed(Exception):
 
 
 class ErrorCode(enum.IntEnum):
-    """The kind of an error: a number in acknowledgements, its name in small letters in JSON. The original has more, of
+    """The kind of an error: a number in acknowledgements, its lower-case name in JSON. The original has more, for
     clusters and consumer groups."""
 
     UNAUTHENTICATED = 1
@@ -41,17 +41,17 @@ class ErrorCode(enum.IntEnum):
 
 
 class Retry(enum.IntEnum):
-    """Advice to a client after an error; written as codes are."""
+    """Retry advice for an error; encoded like codes."""
 
     RETRY = 1  # nothing was stored: send it again
     RETRY_AFTER = 2  # nothing was stored: wait first
     REDIRECT = 3  # nothing was stored: another broker has it
-    OUTCOME_UNKNOWN = 4  # it may be stored, or not
+    OUTCOME_UNKNOWN = 4  # it may be stored or not
     FATAL = 5  # it would be refused again
 
 
 class Advice(NamedTuple):
-    """The kind of an error, and what to do about it. A code of another server that is not among ours is None."""
+    """The kind of an error, and whether to retry. `code` is None for an unknown code of another server."""
 
     code: ErrorCode | None
     retry: Retry
@@ -59,13 +59,14 @@ class Advice(NamedTuple):
 
 
 def advice_from_numbers(code: int, retry: int, retry_after_ms: int = 0) -> Advice:
-    """Of an acknowledgement. A class that nobody knows is fatal: what is not sent again is not stored twice."""
+    """The advice in an acknowledgement. An unknown retry class counts as fatal: without a retry nothing is stored
+    twice."""
     known = ErrorCode(code) if code in _CODES else None
     return Advice(known, Retry(retry) if retry in _RETRIES else Retry.FATAL, retry_after_ms or None)
 
 
 def advice_from_names(code: str, retry: str | None, retry_after_ms: int | None = None) -> Advice:
-    """Of a JSON message."""
+    """The advice in a JSON message."""
     return Advice(_CODE_NAMES.get(code), _RETRY_NAMES.get(retry or "", Retry.FATAL), retry_after_ms)
 
 

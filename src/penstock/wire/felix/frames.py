@@ -1,12 +1,12 @@
-"""Frames: cuts the bytes of a stream into frames, and puts headers before payloads. Never looks into a payload.
+"""Frames: splits the bytes of a stream into frames, and prepends headers to payloads. Never looks into a payload.
 
     magic     u32   "FLX1"
     version   u16   1
-    flags     u16   how the payload is written: see Flag
-    length    u32   of the payload, at most what is configured (16 MiB)
+    flags     u16   encoding of the payload: see Flag
+    length    u32   of the payload, at most the configured limit (16 MiB)
     payload
 
-All are big-endian.
+Integers are big-endian.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ _HEADER: Final = struct.Struct(">4sHHI")  # magic, version, flags, length
 
 
 class Flag(enum.IntFlag):
-    """Without any of these a payload is JSON. The document knows only the first."""
+    """Without any of these a payload is JSON. The specification only has the first."""
 
-    BATCH = 0x0001  # payloads to publish, in binary
-    EVENTS = 0x0002  # events, in binary, behind the id of their subscription
-    SHARED = 0x0004  # events, in binary, without one
-    ACKED = 0x0008  # with BATCH: a request id and a mode come first, and an acknowledgement is awaited
-    ACK = 0x0010  # an acknowledgement, in binary
-    OFFSETS = 0x0020  # with EVENTS or SHARED: the offset of the first event is given
-    KEYED = 0x0040  # with BATCH: a key comes before the names
-    ACK_CODE = 0x0200  # with ACK, of a refusal: a code and a retry class follow its text
-    ACK_DETAIL = 0x0400  # with ACK_CODE: a reason and a pause follow these
-    SKIPPED = 0x0800  # with OFFSETS: how many offsets before the first event hold none
-    ACK_OFFSET = 0x1000  # with ACK, of what is stored: the offset of the first payload comes last
-    TIMESTAMPS = 0x4000  # with EVENTS or SHARED: each event has its time
+    BATCH = 0x0001  # payloads to publish, binary
+    EVENTS = 0x0002  # events, binary, after the id of their subscription
+    SHARED = 0x0004  # events, binary, without an id
+    ACKED = 0x0008  # with BATCH: begins with a request id and a mode, and requests an acknowledgement
+    ACK = 0x0010  # an acknowledgement, binary
+    OFFSETS = 0x0020  # with EVENTS or SHARED: has the offset of the first event
+    KEYED = 0x0040  # with BATCH: a key precedes the names
+    ACK_CODE = 0x0200  # with ACK, for a refusal: a code and a retry class follow the text
+    ACK_DETAIL = 0x0400  # with ACK_CODE: a reason and a retry delay follow these
+    SKIPPED = 0x0800  # with OFFSETS: has the number of offsets before the first event without one
+    ACK_OFFSET = 0x1000  # with ACK, if stored: ends with the offset of the first payload
+    TIMESTAMPS = 0x4000  # with EVENTS or SHARED: each event has its timestamp
 
 
-KNOWN: Final = 0x5E7F  # all of them
+KNOWN: Final = 0x5E7F  # all flags
 
-# The same as plain integers: arithmetic with members of an enum is many times slower.
+# As plain integers: arithmetic with enum members is many times slower.
 BATCH: Final = 0x0001
 EVENTS: Final = 0x0002
 SHARED: Final = 0x0004
@@ -60,8 +60,8 @@ TIMESTAMPS: Final = 0x4000
 
 
 class Code(enum.IntEnum):
-    """Application error codes that a connection is closed with: after a header like the first three, nobody knows where
-    the next frame begins. The protocol names no codes; these are our own. 0 is an orderly end."""
+    """Application error codes with which a connection is closed. After one of the first three errors, the start of the
+    next frame is unknown. The protocol defines no codes; these are our own. 0 is a graceful end."""
 
     BAD_MAGIC = 0x1
     BAD_VERSION = 0x2
@@ -70,7 +70,7 @@ class Code(enum.IntEnum):
 
 
 class BadFrame(Exception):
-    """A header that cannot be accepted. The text is for the peer."""
+    """An invalid header. The text is for the peer."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -84,7 +84,7 @@ class Frame(NamedTuple):
 
 
 class Framer(framing.PullFramer[Frame]):
-    """Cuts frames out of the bytes of a stream. `next` raises BadFrame."""
+    """Splits the bytes of a stream into frames. `next` raises BadFrame."""
 
     __slots__ = ("max_frame",)
 
@@ -94,19 +94,19 @@ class Framer(framing.PullFramer[Frame]):
 
     @property
     def started(self) -> bool:
-        """True if the first bytes of a frame are there: if `next` gives none, one has been cut off."""
+        """True if the buffer holds the start of a frame: if `next` returns none, it is incomplete."""
         return self.buffered > 0
 
     @property
     def in_payload(self) -> bool:
-        """As `started`, with the whole header."""
+        """Like `started`, but with a complete header."""
         return self.buffered >= HEADER_SIZE
 
     def _cut(self, data: bytes, at: int) -> Frame | None:
         held = len(data) - at
         if held < HEADER_SIZE:
             _recognise(data[at : at + 4])
-            self._needed = HEADER_SIZE if held >= 4 else held + 1  # each byte of the magic may tell
+            self._needed = HEADER_SIZE if held >= 4 else held + 1  # each byte of the magic is checked
             return None
         magic, version, flags, length = _HEADER.unpack_from(data, at)
         if magic != MAGIC or version != VERSION or length > self.max_frame:
@@ -128,7 +128,7 @@ class Framer(framing.PullFramer[Frame]):
 
 
 def _recognise(start: bytes) -> None:
-    """Refuse other protocols early: their clients may wait for a reply to less than a header."""
+    """Reject other protocols early: their clients may wait for a reply to less than a header."""
     if not MAGIC.startswith(start):
         raise _bad_magic()
 
@@ -138,10 +138,10 @@ def _bad_magic() -> BadFrame:
 
 
 def frame(payload: bytes, flags: int = 0) -> bytes:
-    """The payload with its header. That it is not too long for the peer is the caller's business."""
+    """The payload with its header. The caller must make sure that it is not too long for the peer."""
     return _HEADER.pack(MAGIC, VERSION, flags, len(payload)) + payload
 
 
 def header(length: int, flags: int = 0) -> bytes:
-    """The header of a payload of this length, for those who put one together from many pieces."""
+    """The header of a payload of this length, for callers that join it from many pieces."""
     return _HEADER.pack(MAGIC, VERSION, flags, length)

@@ -1,11 +1,12 @@
-"""The JSON messages of Felix, those of the document and those of the original, and what the cache has beyond both.
+"""The JSON messages of Felix: those of the specification ("document") and of the original, and our extensions of the
+cache.
 
-A message is a request or a reply; its class is its `type`. Fields are written in the order of the original,
-and what is absent is left out, as the original does. Fields that nobody knows are ignored.
+A message is a request or a reply; its class is its `type`. Fields are encoded in the original's order, and absent ones
+are left out, like the original does. Unknown fields are ignored.
 
-The two dialects have most messages in common and differ in a few rules: the document's request ids are strings, where
-numbers are as good; the original's are numbers only. All scopes of cache messages are optional here, because the
-document has none.
+The two dialects share most messages and differ in a few rules: request ids of the specification are strings, but
+numbers are accepted too; those of the original are numbers only. The scopes of all cache messages are optional here,
+because the specification has none.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ MAX_I64: Final = 0x7FFF_FFFF_FFFF_FFFF
 
 U16 = Annotated[int, Meta(ge=0, le=0xFFFF)]
 U32 = Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)]
-U64 = Annotated[int, Meta(ge=0)]  # msgspec cannot state the upper bound; see _misfit
+U64 = Annotated[int, Meta(ge=0)]  # msgspec cannot express the upper bound; see _misfit
 I64 = Annotated[int, Meta(ge=-MAX_I64 - 1, le=MAX_I64)]
 AckMode = Literal["none", "per_message", "per_batch"]
 
@@ -39,15 +40,15 @@ def _snake(name: str) -> str:
 
 
 def _nothing() -> None:
-    """The default of a field that is written even if it has none: as null."""
+    """The default of a field that is encoded even if it is absent: as null."""
 
 
 class Message(Struct, frozen=True, gc=False, omit_defaults=True, tag_field="type", tag=_snake):
-    """Anything that travels as JSON in one frame."""
+    """Any JSON message of one frame."""
 
 
 class CacheMessage(Message, frozen=True, gc=False, kw_only=True):
-    """About one key of a cache. The scope is that of the broker's configuration if it is not named."""
+    """A message about one key of a cache. Without a scope, the one in the broker's configuration applies."""
 
     tenant_id: str | None = None
     namespace: str | None = None
@@ -61,7 +62,7 @@ class CacheMessage(Message, frozen=True, gc=False, kw_only=True):
 class Auth(Message, frozen=True, gc=False):
     tenant_id: str
     token: str
-    client_flags: U16 | None = None  # the flags of frames that the client reads
+    client_flags: U16 | None = None  # flags of the frames that the client reads
     client_features: U32 | None = None  # see `features`
     client_features_hi: U32 | None = None
 
@@ -74,7 +75,7 @@ class Publish(Message, frozen=True, gc=False):
     request_id: RequestId = None
     ack: AckMode | None = None
     key: bytes | None = None
-    shard: U32 | None = None  # the partition, whatever the key
+    shard: U32 | None = None  # the partition, overrides the key
 
     @property
     def acked(self) -> bool:
@@ -88,7 +89,7 @@ class PublishBatch(Message, frozen=True, gc=False):
     payloads: list[bytes]
     request_id: RequestId = None
     ack: AckMode | None = None
-    key: bytes | None = None  # of all of them
+    key: bytes | None = None  # of all payloads
     shard: U32 | None = None
 
     @property
@@ -97,7 +98,7 @@ class PublishBatch(Message, frozen=True, gc=False):
 
 
 class From(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
-    """The start of a subscription: at this offset."""
+    """The start of a subscription at an offset."""
 
     offset: U64
 
@@ -111,12 +112,12 @@ class Subscribe(Message, frozen=True, gc=False):
     stream: str
     subscription_id: U64 | None = None
     start: Start | None = None
-    request_id: RequestId = None  # the document has none here, but echoes one wherever it comes
+    request_id: RequestId = None  # not in the specification, but echoed like everywhere
     shard: U32 | None = None
 
 
 class StreamShards(Message, frozen=True, gc=False):
-    """Asks for the number of partitions of a stream."""
+    """A request for the number of partitions of a stream."""
 
     tenant_id: str
     namespace: str
@@ -139,7 +140,7 @@ class CacheDelete(CacheMessage, frozen=True, gc=False, kw_only=True):
 
 
 class CacheCas(CacheMessage, frozen=True, gc=False, kw_only=True):
-    """Store the value if what is there is as expected; None: if there is nothing."""
+    """Store the value if the current one equals `expected`; None: if there is none."""
 
     expected: bytes | None
     value: bytes
@@ -181,7 +182,7 @@ class ErrorDetail(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Ok(Message, frozen=True, gc=False):
-    """In the document's dialect the answer to nearly everything; in the original's, to what has no id."""
+    """The specification's reply to nearly everything; the original's, to requests without an id."""
 
     request_id: RequestId = None
     subscription_id: int | str | None = None
@@ -197,7 +198,7 @@ class Error(Message, frozen=True, gc=False, kw_only=True):
 
 
 class Unsupported(Message, frozen=True, gc=False):
-    """The server does not know such requests."""
+    """The server does not know this type of request."""
 
     request_type: str
     request_id: U64 | None = None
@@ -228,7 +229,7 @@ class Subscribed(Message, frozen=True, gc=False):
 class SubscribeCursorError(Message, frozen=True, gc=False):
     reason: Literal["too_old", "in_future"]
     requested: U64
-    available: U64  # the oldest offset that is kept, or the one that the next event will have
+    available: U64  # the oldest offset kept, or the next one to be assigned
 
 
 class EventStreamHello(Message, frozen=True, gc=False):
@@ -262,7 +263,7 @@ class CacheValue(CacheMessage, frozen=True, gc=False, kw_only=True):
 
 
 class CounterValue(Message, frozen=True, gc=False):
-    value: I64 | None = None  # None: it was never counted
+    value: I64 | None = None  # None: never set
     request_id: RequestId = None
 
 
@@ -270,7 +271,7 @@ class CacheCasOk(Message, frozen=True, gc=False, kw_only=True):
     request_id: RequestId = None
     key: str
     stored: bool
-    value: bytes | None = field(default_factory=_nothing)  # what is there now
+    value: bytes | None = field(default_factory=_nothing)  # the current value
 
 
 Reply: TypeAlias = (
@@ -294,7 +295,7 @@ Reply: TypeAlias = (
 
 
 class UnknownRequest(Malformed):
-    """A request of a type that nobody knows here."""
+    """A request of an unknown type."""
 
     def __init__(self, text: str, request_id: RequestId, request_type: str) -> None:
         super().__init__(text, request_id)
@@ -302,7 +303,7 @@ class UnknownRequest(Malformed):
 
 
 class _Id(Struct, frozen=True, gc=False):
-    """The readable parts of a message that is not as it should be."""
+    """The decodable parts of a malformed message."""
 
     request_id: RequestId = None
     type: str = ""
@@ -313,7 +314,7 @@ class _IdAlone(Struct, frozen=True, gc=False):
     request_id: RequestId = None
 
 
-# -- to bytes and back
+# -- encoding and decoding
 
 _REQUESTS: Final = msgspec.json.Decoder(Request)
 _REPLIES: Final = msgspec.json.Decoder(Reply)
@@ -333,8 +334,8 @@ _WRONG_TYPE: Final = re.compile(r"Invalid value '(.*)' - at `\$\.type`", re.DOTA
 _MISSING: Final = re.compile(r"Object missing required field `(\w+)`")
 _AT: Final = re.compile(r"(.*) - at `\$\.(.*)`", re.DOTALL)
 _UNKNOWN_TYPE: Final = "unknown message type"
-_MOST_TOLD: Final = 64  # characters of what the peer wrote
-_MOST_QUOTES: Final = 2 * MAX_PAYLOADS + 200  # of a message; more would take long to read, and much memory
+_MOST_TOLD: Final = 64  # characters of the peer's text in an error message
+_MOST_QUOTES: Final = 2 * MAX_PAYLOADS + 200  # per message; more would take much time and memory to decode
 
 
 def encode(message: Message) -> bytes:
@@ -343,7 +344,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode_request(payload: bytes, *, original: bool) -> Request:
-    """Raises Malformed, with the request's id if it can be read."""
+    """Raises Malformed, with the request's id if that can be decoded."""
     try:
         if len(payload) > _MOST_QUOTES and payload.count(b'"') > _MOST_QUOTES:
             raise Malformed(f"too many strings in a message; a batch has at most {MAX_PAYLOADS} payloads: send several")
@@ -362,15 +363,15 @@ def decode_request(payload: bytes, *, original: bool) -> Request:
 
 
 def decode_reply(payload: bytes) -> Reply:
-    """For clients; of either dialect. Raises Malformed."""
+    """Decode a reply of either dialect, for clients. Raises Malformed."""
     return _decode(_REPLIES, payload, _REPLY_TYPES)  # type: ignore[no-any-return]
 
 
 def _decode(decoder: Any, payload: bytes, types: frozenset[Any]) -> Any:
-    """Decode, with every refusal turned into the protocol's own. `types`: that may come."""
+    """Decode, with every error converted to the protocol's own. `types`: the allowed ones."""
     try:
         if not payload.isascii():
-            payload.decode()  # msgspec does not look into strings that it skips
+            payload.decode()  # msgspec does not validate strings that it skips
         return decoder.decode(payload)
     except msgspec.ValidationError as error:
         text = _plain(str(error), types)
@@ -384,7 +385,7 @@ def _decode(decoder: Any, payload: bytes, types: frozenset[Any]) -> Any:
 
 
 def _plain(text: str, types: frozenset[Any]) -> str:
-    """msgspec's message in the words of this protocol."""
+    """msgspec's error message in the terms of this protocol."""
     if found := _WRONG_TYPE.fullmatch(text):
         return _wrong_type(found[1], types)
     if found := _MISSING.fullmatch(text):
@@ -396,7 +397,7 @@ def _plain(text: str, types: frozenset[Any]) -> str:
 
 def _wrong_type(name: str, types: frozenset[Any]) -> str:
     if name in types:
-        return "duplicate field 'type'"  # it would be right, were it not the second
+        return "duplicate field 'type'"  # a valid type that is rejected must be the second one
     if name in _REQUEST_TYPES | _REPLY_TYPES:
         return f"unexpected message type '{name}'"
     return f"{_UNKNOWN_TYPE} '{name[:_MOST_TOLD]}'"
@@ -408,8 +409,8 @@ def _sentence(text: str) -> str:
 
 
 def _misfit(request: Request, original: bool) -> str | None:
-    """The fault of a request's numbers, if there is one: ids are not the same in both dialects, and msgspec knows
-    no bound above that of an i64."""
+    """The flaw in a request's numbers, or None: ids differ between the dialects, and msgspec supports no bounds above
+    an i64."""
     if isinstance(request, Auth):
         return None
     if not _fits(request.request_id, original):
@@ -434,7 +435,7 @@ def _fits(request_id: RequestId, original: bool) -> bool:
 
 
 def _readable_part(payload: bytes) -> _Id:
-    """As much as can be read of a request that cannot be carried out."""
+    """The decodable part of a request that cannot be executed."""
     try:
         return _ID.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

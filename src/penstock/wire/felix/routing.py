@@ -11,7 +11,7 @@ _MASK: Final = 0xFFFF_FFFF_FFFF_FFFF
 
 
 def shard_for(shards: int, key: bytes | None) -> int:
-    """The partition of a record with this key. Without one it is 0; an empty key is a key."""
+    """The partition of a record with this key. Without a key it is 0; an empty key is a key."""
     if shards <= 1 or key is None:
         return 0
     mixed = 0xCBF2_9CE4_8422_2325

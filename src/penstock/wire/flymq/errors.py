@@ -1,7 +1,7 @@
 """Errors of FlyMQ: those of the codec, and the frame that carries an error.
 
-A `FrameError` means that nothing behind it can be understood: the connection closes without a reply, as the original
-does. Every other `ProtocolError` is told and leaves the connection open.
+After a `FrameError` nothing more can be decoded: the connection closes without a reply, like the original does. Every
+other `ProtocolError` is reported and leaves the connection open.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ as once."""
 
 
 class ProtocolError(Exception):
-    """A violation of the protocol by the other side."""
+    """A protocol violation by the other side."""
 
 
 class MalformedPayload(ProtocolError):
-    """A payload that is not as its opcode has it."""
+    """A payload that does not match its opcode."""
 
 
 class UnsupportedCompression(MalformedPayload):
@@ -47,14 +47,14 @@ class UnknownOpcode(ProtocolError):
 
 
 class PayloadTooLarge(ProtocolError):
-    """A message of ours that does not fit a frame."""
+    """Our own message does not fit into a frame."""
 
     def __init__(self, size: int, limit: int) -> None:
         super().__init__(f"message of {size} bytes does not fit a frame (max: {limit})")
 
 
 class FrameError(ProtocolError):
-    """A header that no frame has."""
+    """An invalid header."""
 
 
 class BadMagic(FrameError):
@@ -74,9 +74,9 @@ class FrameTooLarge(FrameError):
 
 
 def error_frame(text: str) -> bytes:
-    """The frame that tells an error, in the form of the protocol's document."""
+    """The frame that reports an error, in the form of the protocol's specification."""
     data = (TAG + text).encode(errors="replace")
     if len(data) > MAX_TEXT:
-        # A character that the cut goes through is dropped: what remains is UTF-8.
+        # Cut at a character boundary, so that the rest is valid UTF-8.
         data = data[:MAX_TEXT].decode(errors="ignore").encode()
     return _HEAD.pack(MAGIC, VERSION, Op.ERROR, FLAG_BINARY, _BEFORE_TEXT + len(data), False, len(data)) + data

@@ -1,9 +1,9 @@
-"""Frames: cuts a byte stream, in whatever pieces it arrives, into frames, and unpacks a compressed payload.
+"""Frames: splits a byte stream, in pieces of any size, into frames, and decompresses payloads.
 
     magic u8 = 0xAF, version u8 = 0x01, opcode u8, flags u8, length u32, then that many bytes of payload
 
-Nothing is read in a payload but, for decision 1, where a PRODUCE ends. Frames that follow each other may be
-coalesced into one: see `CoalescingFramer`.
+Payloads are not decoded, except, for decision 1, to find the end of a PRODUCE. Consecutive frames may be coalesced into
+one: see `CoalescingFramer`.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from penstock.wire.flymq.opcodes import (
     VERSION,
 )
 
-_HEADER: Final = struct.Struct(">HBBI")  # magic and version in one, opcode, flags, length
+_HEADER: Final = struct.Struct(">HBBI")  # magic and version together, opcode, flags, length
 _START: Final = MAGIC << 8 | VERSION
 _PRODUCE: Final = 0x01
-_INPUT_STEP: Final = 64 << 10  # bytes of a compressed payload that are unpacked at once; what is left is copied
-_STRAY: Final = 4  # bytes of the partition that the document's PRODUCE example does not count
+_INPUT_STEP: Final = 64 << 10  # bytes of a compressed payload per decompression call; the unconsumed rest is copied
+_STRAY: Final = 4  # bytes of the partition that the length in the specification's PRODUCE example does not include
 
-# As in the original's header constants. It decodes gzip only, and so do we.
+# As in the original's header constants. It only decodes gzip, and so do we.
 _CODECS: Final = {0x04: "lz4", 0x06: "zstd", 0x08: "snappy"}
 
 
@@ -55,17 +55,17 @@ class Coalesced(Protocol):
 
     @property
     def byte_size(self) -> int:
-        """Of the frames, with their headers."""
+        """Of the frames, including their headers."""
 
 
 C = TypeVar("C", bound=Coalesced)
 
 
 class CoalescingFramer(framing.Framer[Frame | C, FrameError]):
-    """Cuts frames out of a byte stream.
+    """Splits a byte stream into frames.
 
-    With `stray`, a PRODUCE may be followed by a partition that its length does not count (decision 1). `coalesce` is
-    called for a PRODUCE, with the data and where in them it begins: its result stands for the frames that it covers."""
+    With `stray`, a PRODUCE may be followed by a partition that its length does not include (decision 1). `coalesce` is
+    called for a PRODUCE, with the data and its start there: the result replaces the frames that it covers."""
 
     __slots__ = ("_coalesce", "_short", "_skip", "_stray")
 
@@ -73,15 +73,15 @@ class CoalescingFramer(framing.Framer[Frame | C, FrameError]):
         super().__init__(1)
         self._coalesce = coalesce
         self._stray = stray
-        self._short = False  # whether the last frame was a PRODUCE that ended with its value, and nothing came since
-        self._skip = 0  # stray bytes that are still to come
+        self._short = False  # the last frame was a PRODUCE that ended with its value, and no data has arrived since
+        self._skip = 0  # stray bytes still to arrive
 
     def _cut(self, data: bytes) -> list[Frame | C]:
         frames: list[Frame | C] = []
         append, new, unpack, coalesce = frames.append, tuple.__new__, _HEADER.unpack_from, self._coalesce
         size = len(data)
         start = self._past_stray(data) if self._short or self._skip else 0
-        after = -1  # where the last frame ended
+        after = -1  # end of the last frame
         while (body := start + HEADER_SIZE) <= size:
             beginning, opcode, flags, length = unpack(data, start)
             end = body + length
@@ -92,7 +92,7 @@ class CoalescingFramer(framing.Framer[Frame | C, FrameError]):
                     continue
                 append(new(Frame, (opcode, flags, data[body:end])))
                 start = after = end
-            # Asked only here, and not behind every PRODUCE: a good header shows that all is well.
+            # Checked only here, not after every PRODUCE: a valid header means that there are no stray bytes.
             elif start == after and data[start] != MAGIC and self._is_short(frames[-1]):
                 start += _STRAY
             else:
@@ -103,7 +103,7 @@ class CoalescingFramer(framing.Framer[Frame | C, FrameError]):
         return frames
 
     def _past_stray(self, data: bytes) -> int:
-        """The start of the next frame, behind what is left over from the last one."""
+        """The start of the next frame, after any stray bytes of the last one."""
         if self._short and data:
             self._short = False
             self._skip = _STRAY if data[0] != MAGIC else 0
@@ -115,7 +115,8 @@ class CoalescingFramer(framing.Framer[Frame | C, FrameError]):
         return self._stray and isinstance(frame, Frame) and ends_with_value(frame)
 
     def _keep(self, data: bytes, start: int, last: Frame | C | None) -> None:
-        """Hold what starts here, unless it shows already that it can be no frame. `last`: the frame that ends here."""
+        """Buffer the data from `start` on, or set `error` if it cannot begin a frame. `last`: the frame that ends
+        there."""
         if last is not None and self._is_short(last):
             self._short = True
             data = data[start:]
@@ -141,13 +142,13 @@ class CoalescingFramer(framing.Framer[Frame | C, FrameError]):
 
 
 class Framer(CoalescingFramer[Never]):
-    """Every frame by itself."""
+    """Every frame separately."""
 
     __slots__ = ()
 
 
 def ends_with_value(frame: Frame) -> bool:
-    """True for a PRODUCE that ends right behind its value, where a partition should be."""
+    """True for a PRODUCE that ends directly after its value, without a partition."""
     payload = frame.payload
     if frame.opcode != _PRODUCE or frame.flags & COMPRESSION_MASK:
         return False
@@ -157,19 +158,19 @@ def ends_with_value(frame: Frame) -> bool:
 
 
 def frame(opcode: int, payload: bytes, flags: int = FLAG_BINARY) -> bytes:
-    """The payload with its header before it."""
+    """The payload with its header. Raises PayloadTooLarge."""
     if len(payload) > MAX_PAYLOAD:
         raise PayloadTooLarge(len(payload), MAX_PAYLOAD)
     return _HEADER.pack(_START, opcode, flags, len(payload)) + payload
 
 
 def content(frame: Frame, limit: int = MAX_PAYLOAD) -> bytes:
-    """The payload, decompressed if its flags say that it is compressed."""
+    """The payload, decompressed if its flags say so."""
     return decompress(frame.payload, limit) if is_compressed(frame) else frame.payload
 
 
 def is_compressed(frame: Frame) -> bool:
-    """Raises UnsupportedCompression if it is, but not by gzip."""
+    """Whether the payload is compressed. Raises UnsupportedCompression for anything but gzip."""
     compression = frame.flags & COMPRESSION_MASK
     if compression and compression != COMPRESSION_GZIP:
         raise UnsupportedCompression(_CODECS.get(compression, f"0x{compression:02X}"))
@@ -177,7 +178,7 @@ def is_compressed(frame: Frame) -> bool:
 
 
 def decompress(payload: bytes, limit: int) -> bytes:
-    """The payload without its gzip compression. No more than `limit` bytes are made: a larger result is refused."""
+    """The decompressed gzip payload. A result larger than `limit` bytes is refused, and never produced."""
     inflation = Inflation(payload, limit)
     while not inflation.step(limit + 1):
         pass
@@ -185,9 +186,9 @@ def decompress(payload: bytes, limit: int) -> bytes:
 
 
 class Inflation:
-    """A gzip payload that is unpacked in steps, each of a bounded size. No more than `limit` bytes are made.
+    """A gzip payload that is decompressed in bounded steps, to at most `limit` bytes.
 
-    There must be one member and nothing behind it. Every member costs time, and could be as short as 20 bytes."""
+    There must be a single member and nothing after it. Every member costs time, and could be as short as 20 bytes."""
 
     __slots__ = ("_at", "_content", "_limit", "_payload", "_size", "_unpacker")
 
@@ -196,11 +197,11 @@ class Inflation:
         self._limit = limit
         self._at = 0
         self._size = 0
-        self._content = io.BytesIO()  # grows with what is made, and gives it out without a copy
+        self._content = io.BytesIO()  # grows with the output, and returns it without a copy
         self._unpacker = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
 
     def step(self, size: int) -> bool:
-        """Read and make no more than about so many bytes; True when all is unpacked. Raises MalformedPayload."""
+        """Read and produce no more than about `size` bytes; True when finished. Raises MalformedPayload."""
         unpacker = self._unpacker
         room, unread = size, size
         while room > 0 and unread > 0:
@@ -230,6 +231,6 @@ class Inflation:
         return self._content.getvalue()
 
     def discard(self) -> None:
-        """Give up the memory that it takes."""
+        """Release its memory."""
         self._payload = b""
         self._content = io.BytesIO()

@@ -1,8 +1,8 @@
-"""The numbers of FlyMQ: the header's constants and the operation codes. What they mean is said elsewhere.
+"""The constants of FlyMQ: the header's and the operation codes.
 
-Most codes are of the protocol's document. `CLUSTER_METADATA`, `AUDIT_QUERY` and `AUDIT_EXPORT` came into the original
-later; `PRODUCE_BATCH`, `PRODUCE_RECORDS`, `FETCH_RECORDS`, `SET_COMPATIBILITY`, `ROLE_SET` and `ROLE_DELETE` are
-Penstock's own, in numbers that the original leaves free.
+Most codes are from the protocol's specification. `CLUSTER_METADATA`, `AUDIT_QUERY` and `AUDIT_EXPORT` were added to the
+original later; `PRODUCE_BATCH`, `PRODUCE_RECORDS`, `FETCH_RECORDS`, `SET_COMPATIBILITY`, `ROLE_SET` and `ROLE_DELETE`
+are Penstock's own, in numbers that the original does not use.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ VERSION: Final = 0x01
 HEADER_SIZE: Final = 8  # magic u8, version u8, opcode u8, flags u8, length u32
 MAX_PAYLOAD: Final = 33_554_432  # the largest length
 
-FLAG_BINARY: Final = 0x01  # always set in what we send
+FLAG_BINARY: Final = 0x01  # always set in our frames
 COMPRESSION_MASK: Final = 0x0E
 COMPRESSION_GZIP: Final = 0x02
 
@@ -91,4 +91,4 @@ class Op(enum.IntEnum):
     AUDIT_QUERY = 0x80
     AUDIT_EXPORT = 0x81
 
-    ERROR = 0xFF  # never a request: the reply to whatever failed
+    ERROR = 0xFF  # never a request: the reply to any failed request

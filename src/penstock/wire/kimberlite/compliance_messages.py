@@ -1,6 +1,6 @@
-"""Requests of the families that are not served: consent, erasure, export, breaches, masking. They are read completely,
-so that a client of any generation is understood, and recognised by, whatever it asks.
-"""
+"""Requests of the families that are not supported: consent, erasure, export, breaches, masking. They are decoded
+completely, so that clients of any generation get a proper answer, and so that these requests help to detect the
+dialect."""
 
 from __future__ import annotations
 

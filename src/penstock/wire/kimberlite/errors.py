@@ -1,4 +1,4 @@
-"""Error codes of Kimberlite, of all its versions. The codec replaces one that the client's version does not have."""
+"""Error codes of all versions of Kimberlite. The codec replaces codes that the client's version does not have."""
 
 from __future__ import annotations
 

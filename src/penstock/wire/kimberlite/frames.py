@@ -1,12 +1,12 @@
-"""Frames: cuts a byte stream into payloads, and puts headers before payloads. Never looks into a payload.
+"""Frames: splits a byte stream into payloads, and prepends headers to payloads. Never looks into a payload.
 
     magic     u32   "VDB "
     version   u16
     length    u32   of the payload, at most 16 MiB
-    checksum  u32   of the payload: CRC-32, or Castagnoli's as the specification has it
+    checksum  u32   of the payload: CRC-32, or CRC-32C (Castagnoli) as in the specification
     payload
 
-All are big-endian. Whoever writes them little-endian shows it with the magic, and is answered alike.
+Integers are big-endian. A little-endian peer is detected by the magic, and answered in the same order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import google_crc32c
 from penstock.wire import framing
 
 MAX_PAYLOAD: Final = 16 * 1024 * 1024
-MAX_EVENT: Final = MAX_PAYLOAD - 64  # bytes of an event that is sent alone: besides it a message has a few numbers
+MAX_EVENT: Final = MAX_PAYLOAD - 64  # bytes of an event sent alone: the rest of the message is a few numbers
 HEADER_SIZE: Final = 14
 MAGIC: Final = 0x56444220
 
@@ -41,7 +41,7 @@ def crc32c(data: Raw) -> int:
 
 
 class FrameError(Exception):
-    """A header that cannot be accepted. The text is for the peer."""
+    """An invalid header. The text is for the peer."""
 
 
 class BadMagic(FrameError):
@@ -61,7 +61,7 @@ class TooLong(FrameError):
 
 
 class Frame(NamedTuple):
-    """The payload is `data[start:end]`, and not cut out: it may be large."""
+    """The payload is `data[start:end]`, which is not copied: it may be large."""
 
     version: int
     checksum: int
@@ -71,7 +71,7 @@ class Frame(NamedTuple):
 
 
 class Framer(framing.PullFramer[Frame]):
-    """Cuts frames out of a byte stream. `next` raises FrameError. `versions` are those that are accepted."""
+    """Splits a byte stream into frames. `next` raises FrameError. `versions` are the accepted ones."""
 
     __slots__ = ("_order", "little", "versions")
 
@@ -79,7 +79,7 @@ class Framer(framing.PullFramer[Frame]):
         super().__init__()
         self.versions = versions
         self._order: struct.Struct | None = None  # known from the first magic on
-        self.little = False  # whether the peer writes headers little-endian
+        self.little = False  # whether the peer's headers are little-endian
 
     def _cut(self, data: bytes, at: int) -> Frame | None:
         held = len(data) - at
@@ -99,7 +99,7 @@ class Framer(framing.PullFramer[Frame]):
         return Frame(version, checksum, data, start, end)
 
     def _recognise(self, data: bytes, at: int) -> struct.Struct | None:
-        """The byte order that the first magic shows; None if there are too few bytes to tell."""
+        """The byte order of the first magic; None if there are too few bytes."""
         if len(data) - at < 4:
             return None
         self._order = _STARTS.get(data[at : at + 4])
@@ -109,7 +109,7 @@ class Framer(framing.PullFramer[Frame]):
         return self._order
 
     def _bad(self, magic: int, version: int, length: int) -> FrameError:
-        """The error of a bad header; the tests are in the order that the specification demands."""
+        """The error for a bad header; the order of the checks is that of the specification."""
         if magic != MAGIC:
             return BadMagic()
         if version not in self.versions:
@@ -118,7 +118,7 @@ class Framer(framing.PullFramer[Frame]):
 
 
 def frame(payload: bytes | bytearray, version: int, checksum: Checksum = crc32, little: bool = False) -> bytes:
-    """The payload, which is not too long, with its header."""
+    """The payload with its header. The caller must make sure that it is not too long."""
     assert len(payload) <= MAX_PAYLOAD, len(payload)
     order = _LITTLE if little else _BIG
     head = order.pack(MAGIC, version, len(payload), checksum(payload))

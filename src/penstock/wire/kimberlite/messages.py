@@ -1,7 +1,7 @@
-"""The messages of the protocol as values, in the shape of its newest version. Which of them a version has, under which
-number and with which fields, is in `generations`.
+"""The messages of the protocol as values, in the shape of its newest version. `generations` lists the messages of each
+version, with their numbers and fields.
 
-Fields that an older version lacks have defaults, so the session need not know which one it talks to.
+Fields that an older version lacks have defaults, so that sessions do not depend on the version.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.wire.kimberlite.values import Value
 
 class DataClass(enum.StrEnum):
     PHI = "PHI"
-    NON_PHI = "NonPHI"  # only in the first versions, which have these two and Deidentified
+    NON_PHI = "NonPHI"  # only in the first versions, which have PHI, this and Deidentified
     DEIDENTIFIED = "Deidentified"
     PII = "PII"
     SENSITIVE = "Sensitive"
@@ -41,10 +41,10 @@ class ClusterMode(enum.StrEnum):
 
 
 class Message(msgspec.Struct, frozen=True):
-    """Anything that is sent."""
+    """Any message."""
 
 
-# -- where data may be
+# -- placement of data
 
 
 class Everywhere(Message, frozen=True):
@@ -52,7 +52,7 @@ class Everywhere(Message, frozen=True):
 
 
 class Regional(Message, frozen=True):
-    """Placement: in a region. The specification's own placement names none."""
+    """Placement: in a region. The specification's version names no region."""
 
     region: Region | None = None
 
@@ -90,7 +90,7 @@ class CreateStream(Message, frozen=True):
 class AppendEvents(Message, frozen=True):
     stream_id: int
     events: list[bytes]
-    expected_offset: int | None = None  # None: wherever the stream ends; only old versions can say that
+    expected_offset: int | None = None  # None: at any end of the stream; only old versions allow that
 
 
 class Query(Message, frozen=True):
@@ -202,17 +202,17 @@ class VerifyAuditChain(Message, frozen=True):
 
 
 class Unserved(Message, frozen=True):
-    """Base of the requests that are understood but not served; see `compliance`."""
+    """Base class of requests that are decoded but not supported; see `compliance_messages`."""
 
 
 class Ambiguous(Message, frozen=True):
-    """No message of the protocol: stands for a request that could destroy something, or be a harmless one of another
-    generation with the same number and shape, while it is not known which generation the client is of."""
+    """Not a message of the protocol: a request that is destructive in one candidate generation and harmless in another
+    with the same number and shape, while the client's generation is unknown."""
 
-    readings: tuple[str, ...]  # names of the messages that it may be
+    readings: tuple[str, ...]  # names of the possible messages
 
 
-# -- the envelope
+# -- envelope
 
 
 class AuditMetadata(Message, frozen=True):
@@ -334,7 +334,7 @@ class TenantInfo(Message, frozen=True):
 
 class TenantCreateResponse(Message, frozen=True):
     tenant: TenantInfo
-    created: bool  # False: it was there
+    created: bool  # False: it already existed
 
 
 class TenantListResponse(Message, frozen=True):
@@ -401,7 +401,7 @@ class AuditEventInfo(Message, frozen=True):
 
 
 class AuditQueryResponse(Message, frozen=True):
-    """Only from version 4 on: before it, an event had another shape."""
+    """Only from version 4 on: in earlier versions an event had another shape."""
 
     events: list[AuditEventInfo]
 

@@ -1,4 +1,4 @@
-"""Values of SQL on the wire: parameters of statements, and cells of their results."""
+"""SQL values on the wire: parameters of statements, and cells of their results."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeAlias
 
 
 class Timestamp(NamedTuple):
-    """A moment as a value of SQL. Other numbers are plain `int`."""
+    """A timestamp as an SQL value. Other numbers are plain `int`."""
 
     nanoseconds: int  # since 1970
 

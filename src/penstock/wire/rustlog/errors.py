@@ -1,18 +1,18 @@
-"""Errors of RustLog: violations of the protocol, and the error reply as both dialects encode it.
+"""Errors of RustLog: protocol violations, and the error reply that both dialects encode.
 
-A violation knows its code in each dialect and whether the connection closes after it was sent. The dialects turn an
-`ErrorReply` into bytes; nothing here does.
+A violation has a code for each dialect, and says whether the connection closes after the reply. The dialects encode an
+`ErrorReply`; nothing is encoded here.
 """
 
 from __future__ import annotations
 
 from typing import Any, ClassVar, Final, NamedTuple
 
-MAX_MESSAGE: Final = 1024  # characters of an error text; a request's own strings may be as long as a frame
+MAX_MESSAGE: Final = 1024  # characters of an error text; strings of a request may be as long as a frame
 
-# The JSON dialect has the codes of the protocol document, and 403, which it lacks; the binary one those of the original
-# server, and 15, which it lacks: 1 bad frame, 2 bad request, 4 fetch failed, 5 commit failed, 10 no such topic or
-# partition, 11 topic exists, 12 bad partition count, 13 no such topic, 14 no such partition, 15 not allowed, 500.
+# The JSON dialect has the codes of the specification, plus 403; the binary one those of the original server, plus 15: 1
+# bad frame, 2 bad request, 4 fetch failed, 5 commit failed, 10 no such topic or partition, 11 topic exists, 12 bad
+# partition count, 13 no such topic, 14 no such partition, 15 not allowed, 500.
 
 
 OUTCOME_UNKNOWN: Final = "outcome unknown: the disk failed during the write, which may be stored, or not"
@@ -22,7 +22,7 @@ unless twice is as good as once."""
 
 
 class ErrorReply(NamedTuple):
-    """An error in the codes and texts of both dialects, ready to be encoded."""
+    """An error with the codes and texts of both dialects, ready to encode."""
 
     json_code: int
     json_text: str
@@ -32,12 +32,12 @@ class ErrorReply(NamedTuple):
 
 
 class ProtocolError(Exception):
-    """A violation of the protocol by the other side. The text is the one of the JSON dialect."""
+    """A protocol violation by the other side. The text is that of the JSON dialect."""
 
     json_code: ClassVar[int] = 400
     binary_code: ClassVar[int] = 2
     binary_prefix: ClassVar[str] = "Decode error: "
-    closes: ClassVar[bool] = False  # whether the connection is closed once the error has been sent
+    closes: ClassVar[bool] = False  # whether the connection closes after the error is sent
 
     @property
     def binary_text(self) -> str:
@@ -49,7 +49,7 @@ class ProtocolError(Exception):
 
 
 class FrameError(ProtocolError):
-    """A length that no frame has. What follows it cannot be understood."""
+    """An invalid length. Nothing behind it can be decoded."""
 
     binary_code = 1
     binary_prefix = "Frame error: "
@@ -74,15 +74,15 @@ class MalformedPayload(ProtocolError):
 
 
 class InvalidRequest(ProtocolError):
-    """JSON that is no request: another root, no known `type`, a missing field, a wrong value."""
+    """JSON that is not a request: another root, an unknown `type`, a missing field, a wrong value."""
 
 
 class DecodeError(ProtocolError):
-    """A binary request that is too short or holds a wrong value."""
+    """A binary request that is too short or contains a wrong value."""
 
 
 class ReplyTooLarge(ProtocolError):
-    """A reply that does not fit a frame. The request was understood; it cannot be answered."""
+    """A reply that does not fit into a frame. The request was understood, but cannot be answered."""
 
     json_code = 500
     binary_code = 500
@@ -93,7 +93,7 @@ class ReplyTooLarge(ProtocolError):
 
 
 class RecordUnfetchable(ProtocolError):
-    """A stored record that no answer can hold: it came through a door with larger frames, or another dialect."""
+    """A stored record that fits into no answer: it came through a door with larger frames, or in another dialect."""
 
     json_code = 413
     binary_code = 4
@@ -110,10 +110,10 @@ class RecordUnfetchable(ProtocolError):
 
 
 def clip(text: str) -> str:
-    """A text that is short enough for an error."""
+    """The text, shortened if it is too long for an error."""
     return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 1] + "…"
 
 
 def closes_connection(error: Exception) -> bool:
-    """Whether the connection is closed once `error` has been sent."""
+    """Whether the connection closes after `error` is sent."""
     return isinstance(error, ProtocolError) and error.closes

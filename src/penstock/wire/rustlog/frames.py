@@ -1,6 +1,6 @@
 """Frames: a length of four bytes, big-endian, then that many bytes of payload. Both dialects use them.
 
-This module cuts a byte stream, in whatever pieces it arrives, into payloads. It never looks into a payload.
+This module splits a byte stream, in pieces of any size, into payloads. It never looks into a payload.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _LENGTH: Final = struct.Struct(">I")
 
 
 class ReadLimit(NamedTuple):
-    """The bounds of one Fetch's read from the log; more could not be sent in one frame."""
+    """The limits of one Fetch's read from the log; more would not fit into one frame."""
 
     max_bytes: int
     max_records: int
 
 
 class Framer(framing.Framer[bytes, FrameError]):
-    """Cuts payloads out of a byte stream."""
+    """Splits a byte stream into payloads."""
 
     __slots__ = ("max_frame",)
 
@@ -55,7 +55,7 @@ class Framer(framing.Framer[bytes, FrameError]):
 
 
 def frame(payload: bytes) -> bytes:
-    """The payload with its length before it."""
+    """The payload after its length. Raises ReplyTooLarge."""
     if not 0 < len(payload) <= MAX_FRAME:
         raise ReplyTooLarge(len(payload), MAX_FRAME)
     return _LENGTH.pack(len(payload)) + payload

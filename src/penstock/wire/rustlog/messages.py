@@ -1,7 +1,7 @@
-"""The messages of RustLog, the same for both of its dialects.
+"""The messages of RustLog, shared by both dialects.
 
-A message is a request or a reply, with the field names of the protocol document; how it looks as bytes is
-the business of the dialects. The class name of a tagged message is its `type` in the JSON dialect.
+A message is a request or a reply, with the field names of the specification; the dialects encode it. The class name of
+a tagged message is its `type` in the JSON dialect.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from msgspec import Meta, Struct
 
 MAX_U32 = 0xFFFF_FFFF
 MAX_U64 = 0xFFFF_FFFF_FFFF_FFFF
-MAX_RECORDS = 1000  # records in one JSON Produce; the binary dialect knows no such limit
+MAX_RECORDS = 1000  # records in one JSON Produce; the binary dialect has no such limit
 
 U32 = Annotated[int, Meta(ge=0, le=MAX_U32)]
-U64 = Annotated[int, Meta(ge=0)]  # msgspec cannot state the upper bound; the JSON dialect checks it
+U64 = Annotated[int, Meta(ge=0)]  # msgspec cannot express the upper bound; the JSON dialect checks it
 
 
 class RecordSpan(Protocol):
@@ -33,7 +33,7 @@ class RecordSpan(Protocol):
 
 
 class Message(Struct, frozen=True, gc=False, tag_field="type", tag=True):
-    """Anything that travels as one frame."""
+    """Any message of one frame."""
 
 
 # -- requests
@@ -116,7 +116,7 @@ class ProduceResponse(Message, frozen=True, gc=False):
 
 class FetchedRecord(Struct, frozen=True, gc=False):
     offset: int
-    timestamp: int | None  # µs since 1970; None where it came through the binary dialect, which does not carry it
+    timestamp: int | None  # µs since 1970; None in the binary dialect, which does not carry it
     payload: bytes
 
 
@@ -135,7 +135,7 @@ class OffsetFetchResponse(Message, frozen=True, gc=False):
 
 class CreateTopicResponse(Message, frozen=True, gc=False):
     success: bool
-    partitions_created: int | None  # None through the binary dialect
+    partitions_created: int | None  # None in the binary dialect
 
 
 class TopicSummary(Struct, frozen=True, gc=False):
@@ -150,8 +150,8 @@ class ListTopicsResponse(Message, frozen=True, gc=False):
 class PartitionSummary(Struct, frozen=True, gc=False):
     partition: int
     high_watermark: int
-    log_start_offset: int | None  # None through the binary dialect
-    segment_count: int | None  # None through the binary dialect
+    log_start_offset: int | None  # None in the binary dialect
+    segment_count: int | None  # None in the binary dialect
 
 
 class DescribeTopicResponse(Message, frozen=True, gc=False):
@@ -163,8 +163,8 @@ class DescribePartitionResponse(Message, frozen=True, gc=False):
     topic: str
     partition: int
     high_watermark: int
-    log_start_offset: int | None  # None through the binary dialect
-    segment_count: int | None  # None through the binary dialect
+    log_start_offset: int | None  # None in the binary dialect
+    segment_count: int | None  # None in the binary dialect
 
 
 class MetricsFetchResponse(Message, frozen=True, gc=False):

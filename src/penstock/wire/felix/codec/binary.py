@@ -5,20 +5,20 @@
     BATCH | ACKED    0x0009        request id u64, mode u8 (1 per message, 2 per batch), then as 0x0001
     BATCH | KEYED    0x0041        a key (length u16, bytes), then as 0x0001; 0x0049: behind the mode
     ACK              0x0010        status u8 (0 stored, 1 not), request id u64, length u16, text
-     | ACK_CODE      0x0210        of a refusal: code u16, retry u8 behind it
+     | ACK_CODE      0x0210        after the text of a refusal: code u16, retry u8
      | ACK_DETAIL    0x0610        and a reason (length u16, UTF-8), pause in ms u64 (0: none)
-     | ACK_OFFSET    0x1010        of what is stored: offset of the first u64, at the end
+     | ACK_OFFSET    0x1010        if stored: offset of the first u64, at the end
     EVENTS           0x0002        subscription id u64, payloads
     SHARED           0x0004        payloads
     EVENTS | OFFSETS 0x0022        subscription id u64, offset of the first u64, payloads
     SHARED | OFFSETS 0x0024        offset of the first u64, payloads
-     | SKIPPED       0x0800        behind the offset: how many offsets before it hold no event u64
+     | SKIPPED       0x0800        after the offset: number of offsets before it without an event u64
      | TIMESTAMPS    0x4000        before the length of each payload: its time in µs since 1970 u64
 
     a name                         length u16, UTF-8
     payloads                       count u32, then for each of them: length u32, bytes
 
-All are big-endian. What follows the last payload is ignored, as the original does.
+Integers are big-endian. Bytes after the last payload are ignored, like the original does.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ PER_MESSAGE: Final = 1
 PER_BATCH: Final = 2
 MAX_ERROR: Final = 512  # bytes of the text in an acknowledgement
 MAX_NAME: Final = 0xFFFF  # bytes
-MAX_PAYLOADS: Final = 100_000  # to publish as one: some 15 ms, during which nobody else is served
+MAX_PAYLOADS: Final = 100_000  # per publication: about 15 ms, during which nobody else is served
 
-_MANY: Final = 8  # payloads, that it pays to look at together
-_USUAL: Final = 256  # the same, of which a layout is kept
+_MANY: Final = 8  # payloads, from which on processing them together pays off
+_USUAL: Final = 256  # largest count for which the struct layout is cached
 _U16: Final = struct.Struct(">H")
 _U32: Final = struct.Struct(">I")
 _U64: Final = struct.Struct(">Q")
@@ -65,7 +65,7 @@ _STAMPED: Final = struct.Struct(">QI")  # time, length
 
 
 class Batch(NamedTuple):
-    """Payloads to publish. `ack`: they came with a request id (0x0009), and are acknowledged in binary."""
+    """Payloads to publish. `ack`: they have a request id (0x0009), and get a binary acknowledgement."""
 
     tenant: str
     namespace: str
@@ -79,17 +79,17 @@ class Batch(NamedTuple):
 class Ack(NamedTuple):
     request_id: int
     error: str | None  # None: stored
-    offset: int | None = None  # of the first payload, if it is told
-    advice: Advice | None = None  # what to do about the error, if it is told
+    offset: int | None = None  # of the first payload, if reported
+    advice: Advice | None = None  # code and retry advice for the error, if reported
 
 
 class Events(NamedTuple):
-    """Consecutive events. A field that the frame does not have is None."""
+    """Consecutive events. Fields that the frame does not have are None."""
 
     subscription_id: int | None
     base_offset: int | None
     payloads: list[bytes]
-    skipped: int | None = None  # offsets right before the first that hold no event
+    skipped: int | None = None  # offsets directly before the first that have no event
     timestamps: list[int] | None = None  # µs since 1970
 
 
@@ -97,7 +97,7 @@ class Events(NamedTuple):
 
 
 def decode_batch(payload: bytes, *, acked: bool, keyed: bool = False) -> Batch:
-    """Raises Malformed, with the request id as soon as that much could be read."""
+    """Decode a batch. Raises Malformed, with the request id if that could be decoded."""
     request_id = key = None
     try:
         at = 0
@@ -124,8 +124,7 @@ def decode_batch(payload: bytes, *, acked: bool, keyed: bool = False) -> Batch:
 
 
 def encode_batch(batch: Batch) -> bytes:
-    """The whole frame. It asks for an acknowledgement if it has a request id. Raises ValueError for too long a name or
-    key."""
+    """The whole frame. A request id requests an acknowledgement. Raises ValueError if a name or the key is too long."""
     names = [name.encode() for name in batch[:3]]
     for name in names:
         if len(name) > MAX_NAME:
@@ -152,8 +151,8 @@ def encode_ack(
     *,
     detailed: bool = False,
 ) -> bytes:
-    """The whole frame. Too long a text is cut, at the end of a character. `offset` is of what is stored, `advice` of an
-    error; with `detailed` it tells how long to wait."""
+    """The whole frame. A text that is too long is cut at a character boundary. `offset` is for stored payloads,
+    `advice` for an error; `detailed` adds the retry delay."""
     if error is None:
         if offset is None:
             return header(_ACK.size, ACK) + _ACK.pack(0, request_id, 0)
@@ -172,7 +171,7 @@ def encode_ack(
 
 
 def decode_ack(payload: bytes, flags: int = ACK) -> Ack:
-    """Raises Malformed."""
+    """Decode an acknowledgement. Raises Malformed."""
     try:
         status, request_id, length = _ACK.unpack_from(payload)
     except struct.error:
@@ -216,7 +215,7 @@ def encode_events(
     skipped: int = 0,
     timestamps: Sequence[int] | None = None,
 ) -> bytes:
-    """The whole frame; its flags tell what is in it. `skipped` is told with an offset only."""
+    """The whole frame, with flags for the fields it contains. `skipped` is only encoded together with an offset."""
     flags, head = (SHARED, b"") if subscription_id is None else (EVENTS, _U64.pack(subscription_id))
     if base_offset is not None:
         flags |= OFFSETS
@@ -273,11 +272,11 @@ def _stamped(data: bytes, at: int) -> tuple[list[bytes], list[int]]:
     return payloads, timestamps
 
 
-# -- fields; those that read raise struct.error if there is not enough
+# -- fields; readers raise struct.error if the data is too short
 
 
 def _name(data: bytes, at: int) -> tuple[str, int]:
-    """A name that is cut off is noticed by whoever reads on behind it."""
+    """A name and the position after it. A truncated name is detected when the next field is read."""
     (length,) = _U16.unpack_from(data, at)
     at += 2
     end = at + length
@@ -288,7 +287,7 @@ def _payloads(data: bytes, at: int) -> list[bytes]:
     (count,) = _U32.unpack_from(data, at)
     at += 4
     size = len(data)
-    if count > (size - at) // 4:  # each has a length of four bytes: nothing is done for a count that cannot be true
+    if count > (size - at) // 4:  # each takes at least four bytes: an impossible count allocates nothing
         raise struct.error
     if count >= _MANY and (equal := _equal_payloads(data, at, count)) is not None:
         return equal
@@ -306,7 +305,7 @@ def _payloads(data: bytes, at: int) -> list[bytes]:
 
 
 def _equal_payloads(data: bytes, at: int, count: int) -> list[bytes] | None:
-    """As they are in most batches, all of one length: cut in a few calls. None if they are not."""
+    """A fast path for payloads of one length, as in most batches: a few calls for all. None if the lengths differ."""
     length = data[at : at + 4]
     size = int.from_bytes(length)
     end = at + count * (4 + size)
@@ -321,12 +320,12 @@ def _equal_payloads(data: bytes, at: int, count: int) -> list[bytes] | None:
 
 @lru_cache(64)
 def _together(size: int, count: int) -> struct.Struct:
-    """So many payloads of this size, without their lengths."""
+    """A layout of `count` payloads of this size, skipping their lengths."""
     return struct.Struct(f"4x{size}s" * count)
 
 
 def _encode(flags: int, head: bytes, payloads: Sequence[bytes]) -> bytes:
-    """A frame whose payloads come behind `head`, put together in one go."""
+    """A frame with the payloads after `head`, joined in a single call."""
     sizes = list(map(len, payloads))
     length = len(head) + 4 + 4 * len(sizes) + sum(sizes)
     start = header(length, flags) + head + _U32.pack(len(sizes))

@@ -1,7 +1,7 @@
-"""The two ways in which Felix is spoken, and how each writes what the server says.
+"""The two dialects of Felix, and how each encodes what the server sends.
 
-A stream whose first frame is `auth` speaks as the original's clients do, any other as the document says. Requests are
-read by `messages`; here are the replies and the events, as whole frames.
+A stream whose first frame is `auth` uses the original's dialect, any other that of the specification ("document").
+`messages` decodes the requests; this module encodes replies and events, as whole frames.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class Dialect(Protocol):
     def authenticated(self) -> bytes: ...
 
     def published(self, request_id: RequestId, *, binary: bool, offset: int | None = None) -> bytes:
-        """`binary`: the request was (0x0009), so the acknowledgement is. `offset`: of the first payload, for who asks
-        for it."""
+        """The acknowledgement of a publish; `binary` if the request was (0x0009). `offset`: of the first payload, for
+        clients that want it."""
 
     def publish_failed(
         self, request_id: RequestId, message: str, *, binary: bool, advice: Advice | None = None
@@ -70,7 +70,8 @@ class Dialect(Protocol):
     def subscribed(self, subscription_id: int, request_id: RequestId = None) -> bytes: ...
 
     def cursor_error(self, reason: str, requested: int, available: int, request_id: RequestId = None) -> bytes:
-        """`reason`: "too_old" (`available` is the oldest offset kept) or "in_future" (it is the next to be given)."""
+        """`reason`: "too_old" (`available` is the oldest offset kept) or "in_future" (it is the next offset to be
+        assigned)."""
 
     def hello(self, subscription_id: int) -> bytes:
         """The first frame of an event stream."""
@@ -78,20 +79,20 @@ class Dialect(Protocol):
     def cache_stored(self, request_id: RequestId) -> bytes: ...
 
     def cache_deleted(self, request_id: RequestId, deleted: bool) -> bytes:
-        """`deleted`: the key was there."""
+        """`deleted`: whether the key existed."""
 
     def cache_value(self, request: CacheRequest, value: bytes | None) -> bytes:
-        """Echoes key and id of the request, and its scope if it named one."""
+        """Echoes the key and id of the request, and its scope if it had one."""
 
     def cache_compared(self, request: CacheCas, stored: bool, value: bytes | None) -> bytes:
-        """`value`: what is there now."""
+        """`value`: the current value."""
 
     def counter_value(self, value: int | None, request_id: RequestId) -> bytes: ...
 
     def failed(self, message: str, request_id: RequestId = None, advice: Advice | None = None) -> bytes: ...
 
     def unsupported(self, message: str, request_type: str, request_id: RequestId = None) -> bytes:
-        """The answer to a request of a type that is not known."""
+        """The reply to a request of an unknown type."""
 
     def stream_shards(self, shards: int, request_id: RequestId) -> bytes: ...
 
@@ -99,25 +100,25 @@ class Dialect(Protocol):
         self, names: tuple[str, str, str], payloads: Sequence[bytes], base_offset: int | None,
         subscription_id: int, flags: int | None, skipped: int = 0, timestamps: Sequence[int] | None = None,
     ) -> bytes:  # fmt: skip
-        """One frame of consecutive events, for a client that reads frames with these flags; None: it did not say.
-        `base_offset` is None where a stream has no single sequence of offsets. `skipped`: offsets before it that hold
-        no event."""
+        """One frame of consecutive events, for a client that reads frames with these flags; None: unknown.
+        `base_offset` is None for streams without a single sequence of offsets. `skipped`: number of offsets before it
+        without an event."""
 
     def largest_event(self, names: tuple[str, str, str], flags: int | None, max_frame: int, *, offsets: bool) -> int:
-        """Bytes of the largest event that `events` can put into a frame with so many bytes of payload."""
+        """Bytes of the largest event that fits into a frame with `max_frame` bytes of payload."""
 
     def left_out(self, message: str) -> bytes:
-        """The notice in place of an event that no frame can carry; empty where the dialect has no word for it."""
+        """The notice that replaces an event too large for any frame; empty if the dialect has none."""
 
     def events_key(
         self, names: tuple[str, str, str], subscription_id: int, flags: int | None, *, offsets: bool
     ) -> object:
-        """Equal for subscribers whose `events` are the same bytes: those share what was encoded once. `offsets`:
-        whether `base_offset` will be given."""
+        """Equal for subscribers whose `events` are the same bytes: they share a single encoding. `offsets`: whether
+        `base_offset` will be given."""
 
 
 class _Common:
-    """The messages that both dialects write alike."""
+    """The messages that both dialects encode in the same way."""
 
     def stream_shards(self, shards: int, request_id: RequestId) -> bytes:
         return encode(StreamShardsView(shards, request_id))
@@ -138,13 +139,13 @@ class _Common:
 
 
 class Document(_Common):
-    """As the document says: JSON only, `ok` for whatever went well, ids of subscriptions are strings."""
+    """The specification's dialect: JSON only, `ok` for every success, string ids of subscriptions."""
 
     name: Final = "document"
 
     original: Final = False
 
-    def authenticated(self) -> bytes:  # the document has no `auth`
+    def authenticated(self) -> bytes:  # the specification has no `auth`
         return encode(Ok())
 
     def published(self, request_id: RequestId, *, binary: bool, offset: int | None = None) -> bytes:  # noqa: ARG002
@@ -165,7 +166,7 @@ class Document(_Common):
         return encode(Ok(request_id, subscription_id=str(subscription_id)))
 
     def cursor_error(self, reason: str, requested: int, available: int, request_id: RequestId = None) -> bytes:
-        """The document knows no `start`; who uses it all the same gets an error text."""
+        """The specification has no `start`; clients that use it anyway get an error text."""
         there = "the oldest event that is kept" if reason == "too_old" else "the next event"
         return self.failed(f"cannot start at offset {requested}: {there} is at {available}", request_id)
 
@@ -203,8 +204,8 @@ class Document(_Common):
 
 
 class Original(_Common):
-    """As the original's broker does: a reply of its own for each request, numbers for ids, and binary events. A client
-    gets what it has offered in `auth`, flags and features, and nothing else."""
+    """The dialect of the original's broker: a separate reply type for each request, numeric ids, and binary events. A
+    client only gets the flags and features that it offered in `auth`."""
 
     name: Final = "original"
     original: Final = True
@@ -212,7 +213,7 @@ class Original(_Common):
     def __init__(
         self, flags: int | None = None, offered: int | None = None, offered_extended: int | None = None
     ) -> None:
-        """`flags` of frames that the client reads, and the two words of its features; None: it did not say."""
+        """`flags` of the frames that the client reads, and the two words of its features; None: not announced."""
         self._flags = flags
         self._features = None if offered is None else offered & features.SERVED
         extended = offered is not None and offered & features.EXTENDED and offered_extended
@@ -306,7 +307,8 @@ class Original(_Common):
         return max_frame - (len(empty) - HEADER_SIZE)
 
     def left_out(self, message: str) -> bytes:  # noqa: ARG002
-        """Nothing: the original's clients take no other message here. They see by the offsets that one is missing."""
+        """Nothing: the original's clients accept no other message here. They detect the missing event by the
+        offsets."""
         return b""
 
     def events_key(
@@ -319,8 +321,8 @@ class Original(_Common):
 
 
 def _with_id(flags: int | None) -> bool:
-    """Clients that do not say what they read may be too old for events without an id. Of those that do, all read them,
-    even if they name no flag of events at all, unless they ask for the other kind alone."""
+    """Whether events carry the subscription id. Clients that do not announce what they read may be too old for events
+    without it. All others read those, even if they announce no event flags at all, unless they announce only EVENTS."""
     return flags is None or flags & (EVENTS | SHARED) == EVENTS
 
 

@@ -1,7 +1,7 @@
-"""Strict JSON, beyond what msgspec refuses: a field that comes twice, and base64 that no encoder writes.
+"""Strict JSON: rejects duplicate fields and non-canonical base64, which msgspec accepts.
 
-Of a field that comes twice msgspec takes the last, and it does not look at the bits of base64 that stand for nothing.
-Messages that can have neither are told by little more than their length; only others are read a second time.
+msgspec uses the last of duplicate fields, and ignores the unused bits of base64. Messages that cannot have either flaw
+are recognised by little more than their length; only the others are parsed a second time.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ import msgspec
 from msgspec import Struct, structs
 
 _ENCODER: Final = msgspec.json.Encoder()
-_LARGE: Final = 4096  # bytes of a message; from here on it pays to leave out its bulk
-_WHOLE: Final = 32 << 10  # bytes of a message that is read a second time as a whole, which may take some 6 ms
+_LARGE: Final = 4096  # bytes of a message from which on leaving out its bulk pays off
+_WHOLE: Final = 32 << 10  # largest message to parse a second time as a whole, which may take 6 ms
 _PARTS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _TEXTS: Final = msgspec.json.Decoder(str | list[str])
 
-# The end of a string that would be base64 with bits set behind its last byte. Other strings may end so as well.
+# The end of a string that would be base64 with unused bits set. Other strings may end like this too.
 _STRAY_BITS: Final = re.compile(rb'=(?:(?<=[^AEIMQUYcgkosw048=]=)"|(?<=[^AQgw]=)=")')
 
 
 class Bulk(NamedTuple):
-    """The field of a message that is nearly all of it, when it is large."""
+    """The field that makes up nearly all of a large message."""
 
     field: str
-    start: re.Pattern[bytes]  # what comes before its value
-    end: bytes  # what comes behind it, and is not in it
+    start: re.Pattern[bytes]  # matches what precedes its value
+    end: bytes  # follows its value, and does not occur in it
     empty: Any
 
 
@@ -39,10 +39,10 @@ def bulk(field: str, start: bytes, end: bytes, empty: Any) -> Bulk:
 
 
 def flaw(payload: bytes, message: Struct, large: Bulk | None = None) -> str | None:
-    """The fault of the JSON that this message was read from, if it has one."""
+    """The flaw in the JSON from which this message was decoded, or None."""
     if large is None or len(payload) <= _LARGE:
         given, written = payload, _ENCODER.encode(message)
-        if written == payload:  # as the original's clients have it
+        if written == payload:  # as sent by the original's clients
             return None
     else:
         given, message_alone = _without(payload, message, large)
@@ -53,14 +53,14 @@ def flaw(payload: bytes, message: Struct, large: Bulk | None = None) -> str | No
 
 
 def _quotes(given: bytes, written: bytes) -> int:
-    """The number of quotes in a message without escapes that has no field twice: as many as when we write it. But we
-    write `ttl_ms` always, and others need not."""
+    """The number of quotes in a message without escapes and duplicate fields: the same as in our encoding, except that
+    we always write `ttl_ms`, and others need not."""
     count = written.count(b'"')
     return count - 2 if written.endswith(b',"ttl_ms":null}') and b'"ttl_ms"' not in given else count
 
 
 def _without(payload: bytes, message: Struct, large: Bulk) -> tuple[bytes, Struct]:
-    """Both without the bulk."""
+    """Payload and message, both without the bulk."""
     found = large.start.search(payload)
     end = payload.find(large.end, found.end()) if found else -1
     if found is None or end < 0:
@@ -70,7 +70,7 @@ def _without(payload: bytes, message: Struct, large: Bulk) -> tuple[bytes, Struc
 
 def _read_again(payload: bytes, message: Struct) -> str | None:
     try:
-        # Objects become tuples of pairs, and numbers remain text: they may have any number of digits.
+        # Objects become tuples of pairs; numbers stay text, since they may have any number of digits.
         pairs = json.loads(payload.decode(), object_pairs_hook=tuple, parse_int=str, parse_float=str)
     except RecursionError:
         return "malformed JSON: nested too deeply"
@@ -86,8 +86,8 @@ def _read_again(payload: bytes, message: Struct) -> str | None:
 
 
 def _read_parts(payload: bytes, message: Struct) -> str | None:
-    """As `_read_again`, for messages that may have millions of values: it looks at none but those of our fields. That
-    some field comes twice is told by the quotes that are left beside names and values; which one it is, is not."""
+    """Like `_read_again`, for messages that may have millions of values: it only looks at known fields. A duplicate
+    field is detected by the number of quotes outside of names and values; which one it is stays unknown."""
     parts = _PARTS.decode(payload)
     for name in message.__struct_fields__:
         value = getattr(message, name)
@@ -111,7 +111,7 @@ def _twice(names: Iterable[str]) -> str | None:
 
 
 def _is_canonical(text: Any, value: Any) -> bool:
-    """True if a field that was read as bytes, or a list of them, is what an encoder makes of them."""
+    """True if the text is exactly the base64 encoding of the decoded bytes, or list of bytes."""
     if isinstance(value, bytes):
         return isinstance(text, str) and b2a_base64(a2b_base64(text), newline=False) == text.encode()
     if isinstance(value, list):

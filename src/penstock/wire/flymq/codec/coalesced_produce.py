@@ -1,6 +1,6 @@
-"""Coalesced PRODUCE: frames to one topic that follow each other, read straight off the stream, by column.
+"""Coalesced PRODUCE: consecutive frames to one topic, decoded directly from the byte stream into columns.
 
-A client that sends without waiting costs one pass over its bytes, one append and one reply for all of them.
+For a client that sends without waiting, all of them cost one pass over the bytes, one append and one reply.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from penstock.wire.flymq.opcodes import COMPRESSION_MASK, HEADER_SIZE
 
 _LENGTH: Final = struct.Struct(">I")
 _PARTITION: Final = struct.Struct(">i")
-_FIXED: Final = 12  # bytes of a payload besides topic, key and value: their two lengths, and the partition
+_FIXED: Final = 12  # bytes of a payload besides topic, key and value: two lengths and the partition
 
 
 class CoalescedProduce(Struct, frozen=True, gc=False):
     """The records of one or more PRODUCE frames to one topic."""
 
     topic: str
-    keys: list[bytes | None] | None  # None if no record has one
+    keys: list[bytes | None] | None  # None if no record has a key
     values: list[bytes]
     partitions: list[int]
     byte_size: int  # of all frames
@@ -35,12 +35,12 @@ class CoalescedProduce(Struct, frozen=True, gc=False):
         return len(self.values)
 
     def request(self) -> Produce:
-        """The request of the only frame."""
+        """The request, if there is only one frame."""
         assert self.count == 1
         return Produce(self.topic, self.keys[0] if self.keys else None, self.values[0], self.partitions[0])
 
     def split(self) -> list[CoalescedProduce]:
-        """One for each frame."""
+        """One object for each frame."""
         others = HEADER_SIZE + 2 + len(self.topic.encode()) + _FIXED
         keys: Any = repeat(None) if self.keys is None else self.keys
         return [
@@ -52,11 +52,11 @@ class CoalescedProduce(Struct, frozen=True, gc=False):
 
 
 def coalesce_produce(data: bytes, start: int, max_bytes: int) -> CoalescedProduce | None:
-    """The frames from the PRODUCE at `start` on, which is whole and has a good header. All its frames are
-    whole, with the same flags and uncompressed, to the same topic, and have nothing behind their partition; together
-    they have no more than `max_bytes`, but the first one may. None if already that one does not fit."""
+    """The frames from the PRODUCE at `start` on, which must be complete with a valid header. All of them are complete,
+    have the same flags without compression, the same topic, and nothing after the partition; together they have at most
+    `max_bytes`, except that the first may be larger. None if already the first does not qualify."""
     topic_end = start + HEADER_SIZE + 2 + int.from_bytes(data[start + HEADER_SIZE : start + HEADER_SIZE + 2])
-    name = data[start + HEADER_SIZE : topic_end]  # with its length: the same topic is the same bytes
+    name = data[start + HEADER_SIZE : topic_end]  # with its length: equal topics are equal bytes
     first, behind = _layouts(len(name))
     try:
         topic = name[2:].decode()
@@ -66,14 +66,12 @@ def coalesce_produce(data: bytes, start: int, max_bytes: int) -> CoalescedProduc
     if kind & COMPRESSION_MASK:
         return None
     limit = min(len(data), start + max(max_bytes, HEADER_SIZE + length))
-    last = (
-        len(data) - _PARTITION.size - HEADER_SIZE - len(name) - 8
-    )  # no record that ends behind this is followed by one
+    last = len(data) - _PARTITION.size - HEADER_SIZE - len(name) - 8  # a value that ends after this has no next frame
     fixed, step = len(name) + _FIXED, len(name) + HEADER_SIZE + _FIXED
     keys: list[bytes | None] = []
     values: list[bytes] = []
     partitions: list[int] = []
-    word, at, done = kind, topic_end + 8, start  # `at`: where the value begins
+    word, at, done = kind, topic_end + 8, start  # `at`: start of the value
     while word == kind and found == name:
         if key_size:
             at += key_size
@@ -103,7 +101,7 @@ def coalesce_produce(data: bytes, start: int, max_bytes: int) -> CoalescedProduc
 
 @lru_cache(maxsize=128)
 def _layouts(name: int) -> tuple[Callable[[bytes, int], Any], Callable[[bytes, int], Any]]:
-    """Readers of a frame's fields up to the value's length, if there is no key: of the first frame, and behind a value,
-    where its partition comes before the next frame. `name`: bytes of the topic with its length."""
+    """Unpackers of the fields up to the value's length, for records without a key: of the first frame, and of the
+    partition after a value with the next frame. `name`: bytes of the topic with its length."""
     frame = f"II{name}sII"
     return struct.Struct(f">{frame}").unpack_from, struct.Struct(f">i{frame}").unpack_from

@@ -1,16 +1,16 @@
-"""Fields: how the parts of a payload are read and written, and how layouts are made of them.
+"""Fields: decoding and encoding of the parts of a payload, and their composition into layouts.
 
-A `Field` reads one value off a `Reader` and writes one. A `Layout` is the field of a whole message: the fields of its
+A `Field` reads one value from a `Reader`, and writes one. A `Layout` is the field of a whole message: the fields of its
 parts, in the order of the class. The tables of `requests.py` and `replies.py` consist of layouts.
 
-    S16, S8        a text in UTF-8 behind its length, u16 or u8
-    B32, KEY       bytes behind their length, u32; of a key, none and empty are the same
+    S16, S8        a UTF-8 text after its length, u16 or u8
+    B32, KEY       bytes after their length, u32; an empty key is no key
     BOOL           one byte, true if it is 1
     I32 … U64      integers, big-endian
-    many(field)    a count, u32, and so many values
-    sized(layout)  a message behind its length, u32
+    many(field)    a count, u32, and that many values
+    sized(layout)  a message after its length, u32
 
-No count or length is believed before the bytes are there. Bytes behind the last field are ignored, as the original
+Every count and length is checked against the available bytes. Bytes after the last field are ignored, like the original
 does.
 """
 
@@ -36,7 +36,7 @@ _MAX_U32: Final = 0xFFFF_FFFF
 
 
 class Reader:
-    """Takes values off a payload."""
+    """Reads values from a payload."""
 
     __slots__ = ("data", "position")
 
@@ -119,7 +119,8 @@ KEY: Final = Field[bytes | None](lambda r: r.take(r.number(_U32)) or None, lambd
 
 
 def many(field: Field[T] | Layout[Any], limit: int | None = None) -> Field[list[T]]:
-    """So many values. `most` bounds what a stranger may have us read: a value can be as short as two bytes."""
+    """A counted list. `limit` bounds the number of values accepted from a peer: a value can be as short as two
+    bytes."""
     read_one, write_one, minimum = field.read, field.write, field.minimum
 
     def read(reader: Reader) -> list[T]:
@@ -140,23 +141,23 @@ def _read_header(reader: Reader) -> tuple[str, bytes]:
     return S16.read(reader), B32.read(reader)
 
 
-MAX_HEADERS: Final = 1_000  # of one record
+MAX_HEADERS: Final = 1_000  # per record
 RECORD_HEADERS: Final[Field[list[tuple[str, bytes]]]] = many(
     Field(_read_header, lambda header: S16.write(header[0]) + B32.write(header[1]), 6), limit=MAX_HEADERS
 )
 
 
 def sized(layout: Layout[M]) -> Field[M]:
-    """A message behind its length. What follows it within that length is ignored."""
+    """A message after its length. Extra bytes within that length are ignored."""
     return Field(lambda r: layout.decode(B32.read(r)), lambda message: B32.write(layout.write(message)), 4)
 
 
 def layout(kind: type[M], *fields: Field[Any], tail: int = 0, last: Field[Any] | None = None) -> Layout[M]:
     """The layout of a message with these fields, in this order.
 
-    The last `tail` of them may be missing, all together: they then have the defaults of the class. If anything is
-    left where they would begin, they must be there in full: half a tail is a mistake that should not go unnoticed.
-    `last` is a list behind a whole tail, which may be missing for itself."""
+    The last `tail` fields may be missing, but only together: they then have the defaults of the class. If any bytes are
+    left where they would begin, they must be complete: half a tail is an error. `last` is a list after a complete tail,
+    which may be missing by itself."""
     names = kind.__struct_fields__
     lists = kind.__struct_defaults__
     if last is not None:

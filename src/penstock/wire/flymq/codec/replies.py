@@ -1,7 +1,7 @@
-"""Replies as bytes: the layout of every opcode's reply, as a table, and the quick ways for records.
+"""Replies as bytes: the layout of every opcode's reply, as a table, and fast paths for records.
 
-A reply goes under the opcode of its request, except that AUTH is answered by AUTH_RESPONSE and whatever fails by
-ERROR. The original's clients know no request ids and refuse opcodes they have not heard of (decision 16).
+A reply has the opcode of its request, except that AUTH is answered with AUTH_RESPONSE and every failure with ERROR. The
+original's clients have no request ids and reject unknown opcodes (decision 16).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from penstock.wire.flymq.errors import TAG, MalformedPayload, PayloadTooLarge, U
 from penstock.wire.flymq.frames import frame
 from penstock.wire.flymq.opcodes import FLAG_BINARY, HEADER_SIZE, MAGIC, MAX_PAYLOAD, VERSION, Op
 
-_HEAD_AND_COUNT: Final = struct.Struct(">BBBBII")  # a header, and the count that its payload begins with
+_HEAD_AND_COUNT: Final = struct.Struct(">BBBBII")  # a header, and the count at the start of its payload
 _HEADER: Final = struct.Struct(">BBBBI")
 _LENGTH: Final = struct.Struct(">I")
 _TWO_LENGTHS: Final = struct.Struct(">II")
@@ -45,7 +45,7 @@ _OFFSET: Final = struct.Struct(">Q")
 _OFFSET_AND_LENGTH: Final = struct.Struct(">QI")
 _OFFSET_AND_LENGTHS: Final = struct.Struct(">QII")
 _RECORD_METADATA_SIZE: Final = 28  # without the topic
-_SHORTEST_RECORD: Final = 16  # of a FETCH: an offset and two lengths
+_SHORTEST_RECORD: Final = 16  # in a FETCH reply: an offset and two lengths
 _FETCHED_FIXED: Final = 12  # besides the records: their count and the next offset
 
 MAX_FETCHED: Final = MAX_PAYLOAD - _FETCHED_FIXED - _SHORTEST_RECORD
@@ -58,7 +58,7 @@ MAX_DLQ_MESSAGES: Final = MAX_PAYLOAD - 12
 """Bytes of all messages in the reply to a FETCH_DLQ, besides their count and the next offset."""
 
 
-# -- FETCH: two orders (decision 4)
+# -- FETCH: two field orders (decision 4)
 
 
 def _read_fetched_in_code_order(reader: Reader) -> m.Fetched:
@@ -75,7 +75,7 @@ def _read_fetched_in_code_order(reader: Reader) -> m.Fetched:
             records.append(m.FetchedRecord(offset, data[key : value - 4] or None, data[value:at]))
     except struct.error:
         raise MalformedPayload(INVALID) from None
-    if at > len(data):  # then it was the last record's value; any other one would have been followed by a record
+    if at > len(data):  # only the last value can exceed the data; others are followed by a record
         raise MalformedPayload(INVALID)
     return m.Fetched(records, next_offset, code_order=True)
 
@@ -114,7 +114,7 @@ _FETCHED: Final = Layout(m.Fetched, _read_fetched, _write_fetched, 12)
 _FETCHED_IN_CODE_ORDER: Final = Layout(m.Fetched, _read_fetched_in_code_order, _write_fetched, 12)
 
 
-# -- FETCH_RECORDS: all that the broker knows of a record
+# -- FETCH_RECORDS: everything that the broker knows about a record
 
 _STORED: Final = struct.Struct(">QqI")  # offset, time, length of the key
 _NO_HEADERS: Final = bytes(4)
@@ -169,7 +169,7 @@ def encode_stored(
     headers: Sequence[Sequence[tuple[str, bytes]]],
     next_offset: int,
 ) -> bytes:
-    """The frame of a reply to FETCH_RECORDS, of columns of the same length. Raises PayloadTooLarge."""
+    """The frame of a reply to FETCH_RECORDS, from columns of the same length. Raises PayloadTooLarge."""
     parts: list[bytes] = []
     for offset, timestamp, key, value, texts in zip(offsets, timestamps, keys, values, headers, strict=True):
         text = key or b""
@@ -199,12 +199,12 @@ def stored_size(key: bytes | None, value: bytes, headers: Sequence[tuple[str, by
 _ROLES: Final = many(S16)
 _ORIGINAL_ROLES: Final = many(S8)
 _NOTHING: Final = bytes(6)  # no name and no roles, or no roles and no error
-_BLANKS: Final = "\t "  # before the reason, as the original reads it: as a length, the smallest that is blank in print
+_BLANKS: Final = "\t "  # precede the reason as the original reads it; as a length, the smallest that prints as blanks
 _PADDED: Final = int.from_bytes(_BLANKS.encode())
 
 
 def _read_auth(reader: Reader) -> m.AuthResult:
-    """The text in front tells the order: of a success it is the error, which is empty, or the user's name; of a
+    """The first text reveals the field order: in a success it is the error, which is empty, or the user name; in a
     failure it is the error, or the name, which is empty."""
     success = BOOL.read(reader)
     start = reader.position
@@ -230,7 +230,7 @@ def _write_auth(reply: m.AuthResult) -> bytes:
 
 
 def _write_auth_for_both(reply: m.AuthResult) -> bytes:
-    """Without name and roles: of a success nothing else, of a failure the reason."""
+    """A reply without name and roles: for a success nothing else, for a failure the reason."""
     if reply.success or not reply.error:
         return BOOL.write(reply.success) + bytes(2) + _NOTHING
     role, length = _repeated(reply.error)
@@ -239,13 +239,13 @@ def _write_auth_for_both(reply: m.AuthResult) -> bytes:
 
 
 def _repeated(reason: str) -> tuple[str, int]:
-    """The reason, as the first role of a failed login, and how many of its bytes the original reads."""
+    """The reason as the first role of a failed login, and how many of its bytes the original reads."""
     kept = reason.encode()[:_PADDED].decode(errors="ignore")
     length = len(kept.encode())
     return kept + " " * (_PADDED - length), length
 
 
-# -- WHOAMI: no roles where both kinds of client look for them (decision 9)
+# -- WHOAMI: no roles where both kinds of client expect them (decision 9)
 
 _WHOAMI: Final = layout(m.CurrentUser, BOOL, S16, _ROLES, _ROLES)
 
@@ -257,13 +257,13 @@ def _read_whoami(reader: Reader) -> m.CurrentUser:
 
 
 def _write_whoami(reply: m.CurrentUser) -> bytes:
-    """Whoever reads roles as s8 and then an error finds none of both: the count of permissions begins with two zeros.
-    The roles are behind what either reads."""
+    """Clients that read roles as s8 and then an error find neither: the count of permissions begins with two zeros. The
+    roles follow after everything that either kind reads."""
     plain = m.CurrentUser(reply.authenticated, reply.username, [], reply.permissions)
     return _WHOAMI.write(plain) + (_ROLES.write(reply.roles) if reply.roles else b"")
 
 
-# -- GET_SCHEMA: a list of one, because the original's clients expect a list; the rest behind it (decision 10)
+# -- GET_SCHEMA: a list of one, as the original's clients expect a list; the rest follows it (decision 10)
 
 _SCHEMA: Final = layout(m.SchemaInfo, S16, S8, U32, S16, B32, S8)
 
@@ -278,12 +278,12 @@ def _write_schema(reply: m.SchemaInfo) -> bytes:
     return U32.write(1) + _SCHEMA.write(reply)
 
 
-# -- REPLAY_DLQ: the original's clients read four bytes behind the flag, so the text has two at least (decision 13)
+# -- REPLAY_DLQ: the original's clients read four bytes after the flag, so the text has at least two (decision 13)
 
 _REPLAY_TEXT: Final = Field[str](S16.read, lambda text: S16.write(text.ljust(2)), 2)
 
 
-# -- PRODUCE_BATCH: by column, as its request
+# -- PRODUCE_BATCH: by column, like its request
 
 _PARTITION_OFFSET: Final = struct.Struct(">iQ")  # partition, offset
 
@@ -399,12 +399,12 @@ LAYOUTS: Final[dict[int, Layout[Any]]] = {
 
 
 def reply_opcode(opcode: int) -> int:
-    """The opcode of the reply to a request with this one, if it succeeds."""
+    """The opcode of a successful reply to a request with this one."""
     return Op.AUTH_RESPONSE if opcode == Op.AUTH else opcode
 
 
 def encode(opcode: int, reply: m.Reply) -> bytes:
-    """The frame of the reply to a request with this opcode. ValueError if a value cannot be carried."""
+    """The frame of the reply to a request with this opcode. Raises ValueError if a value cannot be encoded."""
     if type(reply) is m.Failure:
         return error_frame(reply.message)
     row = LAYOUTS[opcode]
@@ -416,7 +416,7 @@ def encode(opcode: int, reply: m.Reply) -> bytes:
 
 
 def decode(opcode: int, payload: bytes, code_order: bool = False) -> m.Reply:
-    """The reply in a frame with this opcode. `code_order`: of a FETCH, whether the request had a filter field."""
+    """The reply in a frame with this opcode. `code_order`: for a FETCH, whether the request had a filter field."""
     if opcode == Op.AUTH_RESPONSE:
         opcode = Op.AUTH
     row = _FETCHED_IN_CODE_ORDER if code_order and opcode == Op.FETCH else LAYOUTS.get(opcode)
@@ -436,7 +436,7 @@ def encode_fetched(
     next_offset: int,
     code_order: bool,
 ) -> bytes:
-    """The frame of a reply to FETCH or FETCH_BINARY, of columns of the same length."""
+    """The frame of a reply to FETCH or FETCH_BINARY, from columns of the same length. Raises PayloadTooLarge."""
     count = len(values)
     assert count == len(offsets) == len(keys)
     sizes = list(map(len, values))
@@ -450,14 +450,14 @@ def encode_fetched(
 
 
 def fitting(keys: Sequence[bytes | None], values: Sequence[bytes]) -> int:
-    """The number of these records, from the first on, that fit the reply to a FETCH."""
+    """The number of leading records that fit into the reply to a FETCH."""
     records = zip(keys, values, strict=True)
     sizes = accumulate([_SHORTEST_RECORD + len(key or b"") + len(value) for key, value in records])
     return bisect_right(list(sizes), MAX_PAYLOAD - _FETCHED_FIXED)
 
 
 def dlq_message_size(message: m.DlqMessage) -> int:
-    """Bytes that it takes in the reply to a FETCH_DLQ."""
+    """Bytes of a dead letter in the reply to a FETCH_DLQ."""
     return 12 + len(message.message_id.encode()) + len(message.value) + len(message.error.encode())
 
 
@@ -465,7 +465,7 @@ def _records(
     offsets: Sequence[int], keys: Sequence[bytes | None], values: Iterable[bytes], sizes: Sequence[int]
 ) -> Iterable[bytes]:
     if not any(keys):
-        # The offset of a record and the lengths of the next one are one piece.
+        # The offset of a record and the lengths of the next one are packed together.
         between = map(_OFFSET_AND_LENGTHS.pack, offsets, repeat(0), sizes[1:])
         heads = chain(map(_TWO_LENGTHS.pack, repeat(0), sizes[:1]), between)
         last = map(_OFFSET.pack, offsets[-1:])
@@ -495,7 +495,7 @@ def encode_metadata_batch(
     key_sizes: Iterable[int],
     value_sizes: Iterable[int],
 ) -> bytes:
-    """The frames of the replies to many PRODUCEs to one topic, of columns of the same length."""
+    """The frames of the replies to many PRODUCEs to one topic, from columns of the same length."""
     head, pack = _metadata_frame(topic)
     columns = repeat(head), partitions, offsets, repeat(timestamp_ms), key_sizes, value_sizes
     return b"".join(map(pack, *columns))
@@ -503,7 +503,7 @@ def encode_metadata_batch(
 
 @lru_cache(maxsize=256)
 def _metadata_frame(topic: str) -> tuple[bytes, Callable[..., bytes]]:
-    """The beginning of the frame of a reply to a PRODUCE to this topic, and the packer of the whole."""
+    """The first bytes of the reply frame to a PRODUCE to this topic, and the packer of the whole frame."""
     name = S16.write(topic)
     head = _HEADER.pack(MAGIC, VERSION, Op.PRODUCE, FLAG_BINARY, len(name) + _RECORD_METADATA_SIZE) + name
     return head, struct.Struct(f">{len(head)}siQqii").pack

@@ -1,9 +1,9 @@
-"""Requests as bytes: the layout of every opcode's request, as a table. PRODUCE frames in a row have a quicker
-way: `coalesced_produce.py`.
+"""Requests as bytes: the layout of every opcode's request, as a table. Consecutive PRODUCE frames have a fast path:
+`coalesced_produce.py`.
 
-The layouts are those of the protocol's document and, where it is silent, of the original. Where the two differ, or
-clients differ from each other, a function of its own tells the forms apart by their bytes; the decisions' numbers are
-those of `docs/protocols/flymq.md`.
+The layouts are those of the protocol's specification and, where it says nothing, of the original. Where the two or
+their clients differ, a function distinguishes the forms by their bytes; the numbers of decisions refer to
+`docs/protocols/flymq.md`.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from penstock.wire.flymq.frames import frame
 from penstock.wire.flymq.opcodes import Op
 
 MAX_NAMES: Final = 10_000  # users, roles, permissions or types in one request
-MAX_BATCH: Final = 25_000  # records in one PRODUCE_BATCH: some 30 ms, during which nobody else is served
+MAX_BATCH: Final = 25_000  # records in one PRODUCE_BATCH: about 30 ms, during which nobody else is served
 
 _NAMES: Final = many(S16, limit=MAX_NAMES)
 _PARTITION: Final = struct.Struct(">i")
 _LENGTH: Final = struct.Struct(">I")
-_SHORTEST_RECORD: Final = 12  # of a batch: two lengths and a partition
+_SHORTEST_RECORD: Final = 12  # in a batch: two lengths and a partition
 
 
 # -- decision 1: a PRODUCE may end with its value
@@ -57,7 +57,7 @@ def _write_produce(request: m.Produce) -> bytes:
     return b"".join(fields)
 
 
-# -- decision 3: the length of a SUBSCRIBE's mode is u16 in the document and u8 in every client
+# -- decision 3: the length of a SUBSCRIBE's mode is u16 in the specification and u8 in every client
 
 
 def _read_mode(reader: Reader) -> str:
@@ -67,7 +67,7 @@ def _read_mode(reader: Reader) -> str:
     return S8.read(reader)
 
 
-# -- decision 4: a filter field, if only an empty one, asks for the original's order of the reply
+# -- decision 4: a filter field, even an empty one, requests the original's field order of the reply
 
 _FETCH: Final = layout(m.FetchBinary, S16, I32, U64, I32, S16, tail=1)
 
@@ -86,7 +86,7 @@ def _write_fetch(request: m.Fetch) -> bytes:
     return b"".join((*fields, S16.write(request.filter) if request.code_order else b""))
 
 
-# -- decision 11: schema before data (the original server, Go) or behind it (Python, Java)
+# -- decision 11: schema before data (the original server, Go) or after it (Python, Java)
 
 
 def _read_produce_with_schema(reader: Reader) -> m.ProduceWithSchema:
@@ -110,7 +110,7 @@ def _write_produce_with_schema(request: m.ProduceWithSchema) -> bytes:
     return b"".join((S16.write(request.topic), S16.write(request.schema), B32.write(request.value)))
 
 
-# -- decision 12: a dead letter by its id or by its offset
+# -- decision 12: a dead letter by id or by offset
 
 
 def _read_replay(reader: Reader) -> m.ReplayDlq:
@@ -130,7 +130,7 @@ def _write_replay(request: m.ReplayDlq) -> bytes:
     return S16.write(request.topic) + which
 
 
-# -- requests that may lack the topic or the group
+# -- requests whose topic or group is optional
 
 
 def _read_describe_group(reader: Reader) -> m.DescribeGroup:
@@ -165,7 +165,7 @@ def _read_reset(reader: Reader) -> m.ResetOffset:
     return request
 
 
-# -- PRODUCE_BATCH: by column from the start, because it may have very many records
+# -- PRODUCE_BATCH: decoded into columns, because it may have very many records
 
 
 def _read_batch(reader: Reader) -> m.ProduceBatch:
@@ -190,7 +190,7 @@ def _read_columns(reader: Reader) -> tuple[list[bytes | None], list[bytes], list
             value = key + length(data, at)[0]
             at = value + 4
             end = at + length(data, value)[0]
-            partitions += number(data, end)  # fails if the record goes past the end of the payload
+            partitions += number(data, end)  # fails if the record exceeds the payload
             keys.append(data[key:value] or None)
             values.append(data[at:end])
             at = end + 4
@@ -211,7 +211,7 @@ def _write_columns(request: m.ProduceBatch | m.ProduceRecords) -> list[bytes]:
     return parts
 
 
-# -- PRODUCE_RECORDS: whose batch it is and which of them, the columns of PRODUCE_BATCH, and headers if there are any
+# -- PRODUCE_RECORDS: the producer and sequence number, the columns of PRODUCE_BATCH, and optional headers
 
 
 def _read_records(reader: Reader) -> m.ProduceRecords:
@@ -299,7 +299,7 @@ OPCODES: Final[dict[type[Any], Op]] = {row.kind: Op(opcode) for opcode, row in L
 
 
 def decode(opcode: int, payload: bytes) -> m.Request:
-    """The request. The payload must not be compressed any more: see `framing.content`."""
+    """The request. The payload must already be decompressed: see `frames.content`."""
     row = LAYOUTS.get(opcode)
     if row is None:
         raise UnknownOpcode(opcode)
@@ -307,7 +307,7 @@ def decode(opcode: int, payload: bytes) -> m.Request:
 
 
 def encode(request: m.Request) -> bytes:
-    """The request's frame. ValueError if a value cannot be carried."""
+    """The request's frame. Raises ValueError if a value cannot be encoded."""
     opcode = OPCODES[type(request)]
     try:
         return frame(opcode, LAYOUTS[opcode].write(request))

@@ -1,10 +1,10 @@
-"""The messages of FlyMQ as values, without a word about bytes: requests in `requests.py`, replies in `replies.py`.
+"""The messages of FlyMQ as values, independent of their encoding: requests in `requests.py`, replies in `replies.py`.
 
-`codec` says which message belongs to which opcode and how it is laid out. A request has a class of its own for each
-opcode. Replies that look alike share one, and are sent under the opcode of their request: `replies.encode(op, reply)`.
+`codec` maps opcodes to messages and their layouts. There is a request class for each opcode. Replies of the same shape
+share a class, and are sent with the opcode of their request: `replies.encode(op, reply)`.
 
-A key is None if there is none; on the wire it is then empty, and an empty key is none. A partition of -1 leaves the
-choice to the broker. Times end in their unit: `_ms` and `_s` since 1970, except delays and lives.
+A key is None if there is none; on the wire it is then empty, and an empty key counts as none. With a partition of -1
+the broker chooses. Times end in their unit: `_ms` and `_s` since 1970, except for delays and TTLs.
 """
 
 from penstock.wire.flymq.messages.message import ANY_PARTITION as ANY_PARTITION

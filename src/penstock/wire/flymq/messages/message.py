@@ -1,4 +1,4 @@
-"""The base of requests and replies, and the numbers that both use."""
+"""The base class of requests and replies, and constants that both use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replies of FlyMQ. Those that look alike share a class."""
+"""Replies of FlyMQ. Those of the same shape share a class."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from penstock.wire.flymq.messages.message import Message
 
 
 class Done(Message, frozen=True, gc=False):
-    """The reply to whatever has no result but that it was done. To what is done to a user or an ACL, the message is
-    the name of the user or the topic."""
+    """The reply to requests without a result. After a change of a user or an ACL, the message is the name of the user
+    or the topic."""
 
     success: bool = True
     message: str = "OK"
 
 
 class Failure(Message, frozen=True, gc=False):
-    """ERROR: the reply to whatever failed."""
+    """ERROR: the reply to any failed request."""
 
     message: str
 
 
 class RecordMetadata(Message, frozen=True, gc=False):
-    """The place where a record was stored. The offset of a delayed record is the id by which it can be cancelled."""
+    """The location of a stored record. The offset of a delayed record is the id for cancelling it."""
 
     topic: str
     partition: int
@@ -151,7 +151,7 @@ class DlqMessage(Message, frozen=True, gc=False):
 
 class DlqMessages(Message, frozen=True, gc=False):
     messages: list[DlqMessage]
-    next_offset: int | None = None  # where to go on in order to see more; None: these were the last
+    next_offset: int | None = None  # where to continue; None if these were the last
 
 
 class TransactionState(Message, frozen=True, gc=False):
@@ -197,9 +197,9 @@ class ClusterMetadata(Message, frozen=True, gc=False):
 class AuthStyle(enum.Enum):
     """The layout of the reply to a login (decision 5)."""
 
-    BOTH = "both"  # what every client understands: without user name and roles
-    SPEC = "spec"  # as the protocol's document has it
-    ORIGINAL = "original"  # as the original server and its clients have it
+    BOTH = "both"  # understood by every client: without user name and roles
+    SPEC = "spec"  # as in the protocol's specification
+    ORIGINAL = "original"  # as in the original server and its clients
 
 
 class AuthResult(Message, frozen=True, gc=False):

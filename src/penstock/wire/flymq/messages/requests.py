@@ -26,11 +26,12 @@ class ProduceBatch(Message, frozen=True, gc=False):
 
 
 class ProduceRecords(Message, frozen=True, gc=False):
-    """Many records of one topic, by column, perhaps with headers. With a producer's name, the batch counts once however
-    often it is sent: batches of one producer, epoch and topic are numbered from any number on, without a gap."""
+    """Many records of one topic, by column, optionally with headers. With a producer name, the batch is stored once
+    however often it is sent: batches of one producer, epoch and topic are numbered without gaps, starting from any
+    number."""
 
     topic: str
-    producer: str  # empty: of nobody, and stored as often as it is sent
+    producer: str  # empty: no deduplication
     epoch: int
     sequence: int
     keys: list[bytes | None]
@@ -40,7 +41,7 @@ class ProduceRecords(Message, frozen=True, gc=False):
 
 
 class UseScope(Message, frozen=True, gc=False):
-    """The tenant and namespace of what follows on the connection, the login too."""
+    """The tenant and namespace of everything that follows on the connection, including the login."""
 
     tenant: str
     namespace: str
@@ -56,7 +57,7 @@ class ProduceDelayed(Message, frozen=True, gc=False):
 
 
 class CancelDelayed(Message, frozen=True, gc=False):
-    message_id: str  # the offset that the reply to ProduceDelayed had, in decimal
+    message_id: str  # the offset in the reply to ProduceDelayed, in decimal
 
 
 class ProduceWithTtl(Message, frozen=True, gc=False):
@@ -92,7 +93,7 @@ class Fetch(Message, frozen=True, gc=False):
     offset: int
     max_messages: int
     filter: str = ""
-    code_order: bool = False  # the request had a filter field, if only an empty one: see decision 4
+    code_order: bool = False  # the request had a filter field, even an empty one: see decision 4
 
 
 class FetchBinary(Message, frozen=True, gc=False):
@@ -108,7 +109,7 @@ class FetchBinary(Message, frozen=True, gc=False):
 
 
 class FetchRecords(Message, frozen=True, gc=False):
-    """Records with their times and headers; waits for the first one for so long."""
+    """Records with their timestamps and headers; waits for the first one for up to `wait_ms`."""
 
     topic: str
     partition: int
@@ -170,7 +171,7 @@ class ResetOffset(Message, frozen=True, gc=False):
 
 class SeekToTimestamp(Message, frozen=True, gc=False):
     topic: str
-    group: str  # empty if the request had none
+    group: str  # empty if the request has none
     partition: int
     timestamp_ms: int
 
@@ -186,7 +187,7 @@ class ListGroups(Message, frozen=True, gc=False):
 
 
 class DescribeGroup(Message, frozen=True, gc=False):
-    topic: str  # empty if the request had none
+    topic: str  # empty if the request has none
     group: str
 
 
@@ -234,7 +235,7 @@ class SetCompatibility(Message, frozen=True, gc=False):
 class FetchDlq(Message, frozen=True, gc=False):
     topic: str
     max_messages: int
-    offset: int | None = None  # among the dead letters, to go on from
+    offset: int | None = None  # among the dead letters, to continue from
 
 
 class ReplayDlq(Message, frozen=True, gc=False):
@@ -308,13 +309,13 @@ class WhoAmI(Message, frozen=True, gc=False):
 
 
 class UserRequest(Message, frozen=True, gc=False):
-    """The base of three requests; each uses some of its fields."""
+    """The base class of three requests; each uses some of its fields."""
 
     username: str
     password: str
     old_password: str
     roles: list[str]
-    enabled: bool | None = None  # None: not said
+    enabled: bool | None = None  # None: no change
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(username={self.username!r}, roles={self.roles!r}, enabled={self.enabled!r})"

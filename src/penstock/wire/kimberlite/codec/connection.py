@@ -1,6 +1,6 @@
-"""The codecs of a connection's two ends: bytes to messages and back, in whatever dialect the peer speaks. No sockets.
+"""The codecs of both ends of a connection: bytes to messages and back, in the peer's dialect. No sockets.
 
-`ServerCodec` finds the dialect out, and answers in the same; `ClientCodec` speaks the one that it was made for.
+`ServerCodec` detects the dialect, and answers in it; `ClientCodec` uses the one that it was created for.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from penstock.wire.kimberlite.messages import (
 
 __all__ = ["ClientCodec", "Malformed", "Refused", "ServerCodec"]
 
-_OLDEST: Final = "v0.4"  # in which a version below all others is answered
+_OLDEST: Final = "v0.4"  # used to answer a version below all others
 _NEWEST: Final = "5b"
 
 
 class Refused(Exception):
-    """The peer sent what nobody can read. `reply` is to be sent before the connection is closed; it may be empty. The
+    """The peer sent undecodable data. `reply`, which may be empty, is to be sent before the connection is closed. The
     text is for the log."""
 
     def __init__(self, text: str, reply: bytes = b"") -> None:
@@ -49,8 +49,8 @@ class Refused(Exception):
 
 
 class ServerCodec:
-    """One connection, as the server sees it. `assume` says what to take a client for where its version does not tell:
-    "auto", or the name of a generation."""
+    """The server's end of a connection. `assume` selects a generation where the client's version is ambiguous: "auto",
+    or the name of a generation."""
 
     __slots__ = (
         "_agreed", "_assume", "_checksum", "_dialects", "_framer", "_over", "_settled", "empty", "request_bytes",
@@ -62,16 +62,16 @@ class ServerCodec:
         self._assume = assume
         self._framer = Framer(detection.VERSIONS)
         self._checksum: Checksum | None = None
-        self._dialects: list[Dialect] = []  # that the peer may speak, the likeliest first
+        self._dialects: list[Dialect] = []  # candidates for the peer's dialect, most likely first
         self._agreed: frozenset[type[Message]] = frozenset()  # requests that are the same in all of them
-        self._settled = False  # whether they are taken for granted: in version 1, from the handshake on
+        self._settled = False  # the candidates are final: in version 1, from the handshake on
         self._over = False
-        self.empty = True  # whether there was nothing behind the request that `next` gave last
-        self.request_bytes = 0  # of the frame of the request that `next` gave last
+        self.empty = True  # there was nothing after the last request that `next` returned
+        self.request_bytes = 0  # frame size of the last request that `next` returned
 
     @property
     def pushes(self) -> bool:
-        """True if this peer knows pushes."""
+        """True if this peer supports pushes."""
         return self.version >= 2
 
     @property
@@ -84,7 +84,7 @@ class ServerCodec:
             self._framer.feed(data)
 
     def next(self) -> Request | None:
-        """The next request, or None if there is none yet. Raises Refused; nothing is taken after that."""
+        """The next request, or None if there is none yet. Raises Refused, after which nothing more is accepted."""
         try:
             arrived = self._framer.next()
         except FrameError as error:
@@ -108,19 +108,19 @@ class ServerCodec:
         return self._recognise(arrived, why)
 
     def _verify(self, arrived: Frame) -> None:
-        """Find out which checksum the peer uses; refuse a frame whose checksum is wrong."""
+        """Detect the peer's checksum algorithm. Raises Refused if the frame's checksum is wrong."""
         payload = memoryview(arrived.data)[arrived.start : arrived.end]
         if self._checksum is not None:
             raise self._refuse("the checksum of a frame is wrong", arrived=arrived)
         matching = [each for each in (crc32, crc32c) if each(payload) == arrived.checksum]
         if not matching:
             raise self._refuse("the checksum of a frame is wrong", arrived=arrived)
-        if len(matching) == 1:  # both: once in four thousand million frames, and the next one tells
+        if len(matching) == 1:  # both match once in 2**32 frames; then the next frame decides
             self._checksum = matching[0]
 
     def _recognise(self, arrived: Frame, why: str) -> Request:
-        """Read a request while it is not known which dialect it is in, and perhaps find out. `why` is the error text
-        if nobody can read it."""
+        """Decode a request while the dialect is not certain, and narrow it down. `why` is the error text if no dialect
+        can decode it."""
         version, _, data, start, end = arrived
         if self._settled:
             readings = detection.read(self._dialects, data, start, end)
@@ -139,14 +139,14 @@ class ServerCodec:
         return request
 
     def discard(self) -> None:
-        """Drop what was not read, and take nothing more."""
+        """Drop undecoded data, and accept no more."""
         self._over = True
         self._framer.clear()
 
-    # -- what is sent
+    # -- encoding
 
     def response(self, request_id: int, payload: Message) -> bytes:
-        """A whole frame. An answer that the peer could not understand, or that no frame can hold, becomes an error."""
+        """A whole frame. An answer that the peer cannot understand, or that fits no frame, becomes an error."""
         best = self._dialects[0]
         if type(payload) not in best.known or isinstance(payload, ErrorResponse):
             payload = translate(payload, self._dialects)
@@ -162,8 +162,8 @@ class ServerCodec:
         return frame(data, self.version, self._checksum or crc32, self._framer.little)
 
     def _refuse(self, text: str, error: FrameError | None = None, arrived: Frame | None = None) -> Refused:
-        """Nothing more is read. The peer gets the reason if its dialect is known; nothing otherwise, as the
-        specification has it, except about its version: that is what a newer client needs to know."""
+        """Accept no more input. The peer gets the reason if its dialect is known. Otherwise it gets none, as in the
+        specification, unless its version is unsupported, since a newer client needs to know that."""
         if self._dialects:
             about = self._dialects[0].read_id(*arrived[2:]) if arrived is not None else 0
             reply = self.response(about, ErrorResponse(ErrorCode.INVALID_REQUEST, text))
@@ -179,7 +179,7 @@ class ServerCodec:
 
 
 class ClientCodec:
-    """One connection, as the client sees it, in a dialect of `dialects.NAMED`."""
+    """The client's end of a connection, in a dialect of `dialects.NAMED`."""
 
     __slots__ = ("_checksum", "_dialect", "_framer", "_little")
 
@@ -199,7 +199,7 @@ class ClientCodec:
         return self._framer.buffered
 
     def request(self, id: int, tenant: int, payload: Message, audit: AuditMetadata | None = None) -> bytes:  # noqa: A002
-        """A whole frame. Raises ValueError for a request that this version does not have, or that no frame can hold."""
+        """A whole frame. Raises ValueError for a request that this version does not have, or that fits no frame."""
         try:
             out = self._dialect.write_request(id, tenant, payload, audit)
         except KeyError:

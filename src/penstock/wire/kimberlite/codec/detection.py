@@ -1,6 +1,6 @@
-"""Detection of the dialect that a client speaks, from what it has sent. Pure functions; `connection` keeps the results.
+"""Detection of a client's dialect from the requests it sends. Pure functions; `connection` keeps the results.
 
-Candidates are in order of preference. One drops out as soon as a request cannot be read by it to the last byte.
+Candidates are in order of preference. A candidate is dropped when it cannot decode a request to the last byte.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Reading(NamedTuple):
 
 
 def read(dialects: Sequence[Dialect], data: bytes, at: int, end: int) -> list[Reading]:
-    """A request, by each of the dialects that can read it."""
+    """The request as decoded by each dialect that can."""
     readings = []
     for each in dialects:
         try:
@@ -45,10 +45,11 @@ def later(version: int, assume: str) -> list[Dialect]:
 
 
 def first(data: bytes, at: int, end: int, assume: str) -> list[Reading]:
-    """Readings of the first request in version 1, all in one encoding; none if it cannot be read.
+    """Readings of the first request in version 1, all in one encoding; empty if it cannot be decoded.
 
-    A handshake can be read in one encoding only, if its client version is 1 and its id below 2³², which puts zeros at
-    fixed places of the wide encodings. That is tried first. Anything else that can be read tells only how to answer."""
+    A handshake with client version 1 and an id below 2³² can be decoded in a single encoding only, as it has zeros at
+    fixed positions of the wide encodings. That is tried first. For any other request the choice only determines the
+    form of the answer."""
     found = [read(_of(encoding, assume), data, at, end) for encoding in (POSTCARD, BINCODE, PRINTED)]
     readable = [readings for readings in found if readings]
     clear = [readings for readings in readable if _greets(readings[0].request)]
@@ -61,7 +62,7 @@ def _of(encoding: Encoding, assume: str) -> list[Dialect]:
 
 
 def _assumed(names: tuple[str, ...], version: int, assume: str) -> tuple[str, ...]:
-    """The configured generation counts where the version leaves a choice."""
+    """The names, narrowed down to the configured generation if it is of this version."""
     if assume == "auto" or GENERATIONS[assume].version != version:
         return names
     return tuple(name for name in names if name == assume)
@@ -73,13 +74,13 @@ def _greets(request: Request) -> bool:
 
 
 def agreed(dialects: Sequence[Dialect]) -> frozenset[type[Message]]:
-    """The requests that have the same number and shape in all of these: one of them may read for all."""
+    """The requests with the same number and shape in all of these dialects: any one of them can decode these."""
     numbered = [set(enumerate(each.requests.variants)) for each in dialects]
     return frozenset(variant.make for _, variant in set.intersection(*numbered))
 
 
 def decide(readings: list[Reading]) -> tuple[list[Dialect], Request]:
-    """The dialects that remain, and what the request is."""
+    """The remaining dialects, and the decoded request."""
     if len({type(each.request.payload) for each in readings}) > 1:
         readings = [each for each in readings if _plausible(each.request.payload)] or readings
     dialects = [each.dialect for each in readings]
@@ -92,6 +93,6 @@ def decide(readings: list[Reading]) -> tuple[list[Dialect], Request]:
 
 
 def _plausible(payload: Message) -> bool:
-    """True if names are such as people give: a number that was read as a text is none of them."""
+    """True if all texts look like names: a number that was misread as a text does not."""
     values = (getattr(payload, field) for field in payload.__struct_fields__)
     return all(value.isprintable() and value for value in values if isinstance(value, str))

@@ -1,4 +1,4 @@
-"""A generation in one encoding: reads and writes whole payloads."""
+"""A generation in one encoding: decodes and encodes whole payloads."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from penstock.wire.kimberlite.codec.generations import AUDIT, GENERATIONS, NEARE
 from penstock.wire.kimberlite.codec.kinds import U64, Option
 from penstock.wire.kimberlite.messages import AuditMetadata, ErrorCode, ErrorResponse, Message, Push, Request, Response
 
-REQUEST: Final = 0  # what a payload is, from version 2 on
+REQUEST: Final = 0  # the kind of a payload, from version 2 on
 RESPONSE: Final = 1
 PUSH: Final = 2
 
 
 class Dialect:
-    """Payloads are read where they lie in a longer buffer, from `at` to `end`. What is read must end at `end` exactly:
-    that is what tells generations apart, and no reader can have been misled by bytes behind a payload then."""
+    """Payloads are decoded in place in a larger buffer, from `at` to `end`. They must end exactly at `end`: this
+    distinguishes the generations, and prevents a reader from using bytes after the payload."""
 
     __slots__ = (
         "_audit",
@@ -54,10 +54,10 @@ class Dialect:
     def version(self) -> int:
         return self.generation.version
 
-    # -- what a server does
+    # -- for servers
 
     def read_request(self, data: bytes, at: int, end: int) -> Request:
-        """Raises Malformed."""
+        """Decode a request. Raises Malformed."""
         if self._wrapped:
             at = self._unwrap(data, at, REQUEST)
         number = self._number.read
@@ -72,7 +72,7 @@ class Dialect:
         return Request(request_id, tenant, payload, audit)
 
     def read_id(self, data: bytes, at: int, end: int) -> int:
-        """Of a request that may be unreadable otherwise; 0 if it is not even that."""
+        """The id of a request that may be malformed otherwise; 0 if it cannot be decoded."""
         try:
             if self.generation.wrapped:
                 at = self._unwrap(data, at, REQUEST)
@@ -95,10 +95,10 @@ class Dialect:
         self._pushes.write(payload, out)
         return out
 
-    # -- what a client does
+    # -- for clients
 
     def write_request(self, request_id: int, tenant: int, payload: Message, audit: AuditMetadata | None) -> bytearray:
-        """Fields that the generation lacks are left out, `audit` among them."""
+        """Encode a request. Fields that the generation lacks are left out, including `audit`."""
         out = bytearray()
         if self.generation.wrapped:
             out.append(REQUEST)
@@ -110,7 +110,7 @@ class Dialect:
         return out
 
     def read_answer(self, data: bytes, at: int, end: int) -> Response | Push:
-        """Raises Malformed."""
+        """Decode an answer. Raises Malformed."""
         if self.generation.wrapped and data[at : at + 1] == bytes((PUSH,)):
             payload, at = self._pushes.read(data, at + 1)
             _finish(at, end)
@@ -155,8 +155,8 @@ NAMED: Final = {
 
 
 def translate(payload: Message, dialects: list[Dialect]) -> Message:
-    """The payload, or what comes nearest to it that all of these peers understand: a number that a client does not
-    know would cost it the connection."""
+    """The payload, or the closest one that all of these dialects have: an unknown number would make the client close
+    the connection."""
     if isinstance(payload, ErrorResponse):
         last = min(each.generation.last_code for each in dialects)
         if payload.code > last:

@@ -1,11 +1,11 @@
-"""Encodings of values as bytes: the three that the protocol has had, for the kinds of values in `kinds`.
+"""Encodings of values as bytes: the three in the protocol's history, for the kinds of values in `kinds`.
 
     fixed      integers of fixed width, little-endian; a count is a u64, an enum's index a u32; an option has a flag of
                one byte (bincode 1.3) or of four (as the specification's examples print it)
     postcard   integers, counts and indices are varints, signed ones zig-zag; flags are one byte
 
-A codec for a kind is made once, of closures, and then knows nothing of the other encodings. Readers check every length
-against the bytes that are there before anything is made of it.
+A codec for a kind is built once, from closures, for a single encoding. Readers check every length against the available
+bytes before they allocate anything.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Malformed(ValueError):
 
 
 class Codec(NamedTuple):
-    """The reader and the writer of one kind of values."""
+    """The reader and the writer of one kind of value."""
 
     read: Read
     write: Write
@@ -56,14 +56,14 @@ class Codec(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Encoding:
-    """The primitives of one encoding. `index` is that of an enum's variant, `count` that of a list's elements."""
+    """The primitives of one encoding. `index` is for the variants of an enum, `count` for the elements of a list."""
 
     name: str
     scalars: dict[Scalar, Codec]
     count: Codec
     index: Codec
     flag: Codec  # of an option: 0 or 1
-    events: Callable[[bytes, int, int], tuple[list[bytes], int]]  # reads so many counts, each with its bytes
+    events: Callable[[bytes, int, int], tuple[list[bytes], int]]  # reads this many byte strings with their lengths
     varint: Read | None = None  # reads a u64, if that is a varint
 
 
@@ -172,13 +172,14 @@ def _text(raw: Codec) -> Codec:
     return Codec(read, write)
 
 
-# -- events: what an append, a read and a push consist of
+# -- events: the contents of appends, reads and pushes
 
-_RUN: Final = 8  # events of one size, that it pays to look at together
+_RUN: Final = 8  # events of one size, from which on processing them together pays off
 
 
 def _short_events(data: bytes, at: int, count: int) -> tuple[list[bytes], int]:
-    """In postcard. Short sizes are read here and not by a function, because events come by the thousand."""
+    """Events in postcard. Short sizes are decoded inline instead of by a call, because there are thousands of
+    events."""
     size_of = _SHORT[U64].read
     found = []
     try:
@@ -197,13 +198,13 @@ def _short_events(data: bytes, at: int, count: int) -> tuple[list[bytes], int]:
             at = behind
     except IndexError:
         raise Malformed("the message ends within a list") from None
-    if at > len(data):  # slices are never longer than the data, so this can wait
+    if at > len(data):  # slices never exceed the data, so checking once is enough
         raise Malformed("bytes run past the end of the message")
     return found, at
 
 
 def _wide_events(data: bytes, at: int, count: int) -> tuple[list[bytes], int]:
-    """In fixed widths."""
+    """Events in fixed-width encodings."""
     size_of = _WIDE[U64].read
     found = []
     for _ in range(count):
@@ -217,8 +218,8 @@ def _wide_events(data: bytes, at: int, count: int) -> tuple[list[bytes], int]:
 
 
 def _run(data: bytes, at: int, count: int, size: int, head: int) -> list[bytes] | None:
-    """So many events of one size, with the same `head` bytes before each: in a few calls for all. None if the sizes
-    differ."""
+    """A fast path for `count` events of one size, with the same `head` bytes before each: a few calls for all. None if
+    the sizes differ."""
     step = head + size
     end = at + count * step
     if end > len(data) or any(data[i:end:step] != data[i : i + 1] * count for i in range(at, at + head)):
@@ -249,11 +250,11 @@ PRINTED: Final = _encoding("printed", _WIDE, _WIDE[U32], _WIDE[U32], _wide_event
 POSTCARD: Final = _encoding("postcard", _SHORT, _SHORT[U32], _BYTE, _short_events)
 
 
-# -- what is made of them
+# -- composition
 
 
 def codec(kind: Kind, encoding: Encoding) -> Codec:
-    """Reads and writes values of this kind in this encoding."""
+    """The codec of values of this kind in this encoding."""
     if isinstance(kind, Scalar):
         return _value(encoding) if kind is VALUE else encoding.scalars[kind]
     if isinstance(kind, Option):
@@ -313,7 +314,7 @@ def _list(inner: Codec, encoding: Encoding, limit: int | None) -> Codec:
 
 
 def _events(_inner: Codec, encoding: Encoding, limit: int | None) -> Codec:
-    """A list of bytes. Events are often all of one size."""
+    """A list of byte strings, which often have the same size."""
     count_of, write_count = _count(encoding, limit)
     size_of, one_by_one = encoding.count.read, encoding.events
 
@@ -344,7 +345,7 @@ def _events(_inner: Codec, encoding: Encoding, limit: int | None) -> Codec:
 
 
 def _count(encoding: Encoding, limit: int | None) -> Codec:
-    """A list's count: no more than there are bytes, because nothing takes less than one."""
+    """The count of a list: at most the number of available bytes, since every element takes at least one."""
     count_of, write = encoding.count
 
     def read(data: bytes, at: int) -> tuple[int, int]:
@@ -385,7 +386,7 @@ def _record(kind: Record, encoding: Encoding) -> Codec:
     def read(data: bytes, at: int) -> tuple[Any, int]:
         values: list[Any] = []
         for read_field in readers:
-            if read_field is short:  # numbers below 2**21, read here and not by a function: most fields are such
+            if read_field is short:  # numbers below 2**21 are decoded inline instead of by a call: most fields are such
                 size = len(data) - at
                 if size > 0 and (value := data[at]) < 0x80:
                     values.append(value)
@@ -431,7 +432,7 @@ def _choice(kind: Choice, encoding: Encoding) -> Codec:
 
 
 def _value(encoding: Encoding) -> Codec:
-    """A parameter or a cell: None, int, str, bool or `Timestamp`, which say themselves what they are."""
+    """A parameter or a cell: None, int, str, bool or `Timestamp`, with its type."""
     index, scalars = encoding.index, encoding.scalars
     number, text, truth = scalars[I64], scalars[TEXT], scalars[BOOL]
 

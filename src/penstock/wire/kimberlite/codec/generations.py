@@ -1,10 +1,9 @@
-"""The generations of the protocol as tables: which messages there are, in the order of their numbers,
-and which fields they have.
+"""The generations of the protocol as tables: their messages, in the order of their numbers, with their fields.
 
 A generation is a state of the original's schema that clients were built from. The version number in a frame's header
-does not tell all of them apart: version 1 stands for three (the specification's own among them), version 5 for two.
-Messages were added at the end and in between, but never moved: so one list in the newest order, that says since when
-each is there, gives the numbers of all generations.
+does not identify all of them: version 1 stands for three (including the specification's), version 5 for two. Messages
+were added at the end and in between, but never moved: so a single list in the newest order, with the generation in
+which each message appeared, gives the numbers of all generations.
 """
 
 from __future__ import annotations
@@ -41,27 +40,27 @@ class Era(enum.IntEnum):
     """The generations, oldest first."""
 
     V0_1 = 0  # the first release, in bincode
-    SEED = 1  # the specification, in whichever of its encodings
-    V0_4 = 2  # postcard; appends say where they expect the stream to end
+    SEED = 1  # the specification, in any of its encodings
+    V0_4 = 2  # postcard; appends have an expected offset
     V2 = 3  # requests, responses and pushes share an enum
-    V3 = 4  # requests say who asks and why
+    V3 = 4  # requests carry who asks and why
     V4 = 5
     V5A = 6
-    V5B = 7  # two requests were put between others, without a new version
+    V5B = 7  # two requests were inserted between others, without a new version
 
 
 V0_1, SEED, V0_4, V2, V3, V4, V5A, V5B = Era
 
 
 class Since(NamedTuple):
-    """A field that came later."""
+    """A field that was added later."""
 
     era: Era
     kind: Kind
 
 
 class Varying(NamedTuple):
-    """A field that is not always the same."""
+    """A field whose kind differs between generations."""
 
     kind: Kind
     exceptions: dict[Era, Kind]
@@ -230,12 +229,12 @@ REQUESTS: Final = (
 
 
 def _unsent(count: int) -> tuple[Shape, ...]:
-    """Places of responses that are never sent."""
+    """Placeholders for responses that are never sent."""
     return (_shape(V2, m.Unserved),) * count
 
 
 RESPONSES: Final = (
-    _shape(V0_1, m.ErrorResponse),  # its codes are those of the generation
+    _shape(V0_1, m.ErrorResponse),  # its codes depend on the generation
     _shape(V0_1, m.HandshakeResponse, server_version=U16, authenticated=BOOL, capabilities=ListOf(TEXT)),
     _shape(V0_1, m.CreateStreamResponse, stream_id=U64),
     _shape(V0_1, m.AppendEventsResponse, first_offset=U64, count=U32),
@@ -293,7 +292,7 @@ PUSHES: Final = (
 )
 
 
-# -- the generations
+# -- generations
 
 
 def _kind(kind: FieldKind, era: Era) -> Kind | None:
@@ -318,7 +317,7 @@ class Generation:
     name: str
     era: Era
     version: int  # in the header of its frames
-    last_code: m.ErrorCode  # that it knows
+    last_code: m.ErrorCode  # the last one that it has
     encodings: tuple[Encoding, ...]
 
     @property

@@ -1,4 +1,4 @@
-"""The kinds of values that messages are made of: what a schema says, and an encoding carries out."""
+"""The kinds of values that messages consist of: used by schemas, implemented by encodings."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """Values one after the other, and before them how many."""
+    """A count, and that many values."""
 
     of: Kind
-    limit: int | None = None  # of them; a longer list is refused before it is read
+    limit: int | None = None  # of elements; a longer list is rejected before it is decoded
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """One of several names, sent as its number. What stands for a name in a program may be any object."""
+    """One of several names, sent as its number. In the program any object may represent a name."""
 
-    what: str  # for messages
+    what: str  # for error messages
     names: tuple[Any, ...]
 
 
@@ -53,7 +53,7 @@ class Field(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Fields one after the other: the first ones of a class, in its order. The others keep their defaults."""
+    """Consecutive fields: the first ones of a class, in its order. The others keep their defaults."""
 
     make: type[Any]
     fields: tuple[Field, ...] = ()
@@ -61,7 +61,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of several records, told apart by its number."""
+    """One of several records, identified by its number."""
 
     what: str
     variants: tuple[Record, ...]

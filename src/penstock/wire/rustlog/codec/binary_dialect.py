@@ -1,8 +1,8 @@
-"""The binary dialect: the one that the original's own clients speak. Turns one payload into a message and back.
+"""The binary dialect, used by the original's own clients. Converts payloads to messages and back.
 
-A payload is one type byte and packed fields, big-endian. A string has its length in two bytes before it, a byte
-string in four. Bytes behind the last field of a request are ignored, as the original does. A response has the type
-of its request, except for an error.
+A payload is one type byte and packed fields, big-endian. A string follows its length in two bytes, a byte string in
+four. Bytes after the last field of a request are ignored, like the original does. A response has the type of its
+request, except for an error.
 
     type   request                                             response
     0x01   topic, partition u32, count u32, count × bytes      base offset u64, count u32
@@ -87,19 +87,19 @@ _PRODUCED: Final = struct.Struct(">IBQI")  # a whole frame: length, type, base o
 _COUNTED: Final = struct.Struct(">BI")  # the type, then a count or a length
 
 _FETCH_FIXED: Final = 1 + 4 + 8  # type, count, next offset
-MAX_RECORDS: Final = 100_000  # of one Produce: some 30 ms, during which nobody else is served
-MAX_RECORD: Final = MAX_FRAME - _FETCH_FIXED - 4  # bytes of the largest one that a FetchResponse has room for
-_COUNTED_PER_RECORD: Final = 12  # `max_bytes` counts this much beside the payload: the original's record header
+MAX_RECORDS: Final = 100_000  # per Produce: about 30 ms, during which nobody else is served
+MAX_RECORD: Final = MAX_FRAME - _FETCH_FIXED - 4  # bytes of the largest one that fits into a FetchResponse
+_COUNTED_PER_RECORD: Final = 12  # counted in `max_bytes` per record besides the payload: the original's record header
 
 
 class _Reader:
-    """Takes fields off a payload, and names the one that is missing as the original does."""
+    """Reads fields from a payload; its errors name the missing field like the original's."""
 
     __slots__ = ("data", "position")
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-        self.position = 1  # behind the type
+        self.position = 1  # after the type
 
     def _number(self, layout: struct.Struct, field: str) -> int:
         start = self.position
@@ -146,7 +146,7 @@ class _Reader:
             _fail(f"invalid utf8 {field}: {_utf8_problem(error)}")
 
     def records(self, *, limited: bool = False) -> list[bytes]:
-        """A count, and that many byte strings. The count allocates nothing: the bytes must be there."""
+        """A count, and that many byte strings. The count itself allocates nothing: the bytes must be available."""
         count = self.u32("record count")
         data, start = self.data, self.position
         if MAX_RECORDS < count <= (len(data) - start) // 4 and limited:
@@ -178,7 +178,7 @@ class _Reader:
 
 
 def _equal_lengths(data: bytes, start: int, end: int, step: int, count: int) -> bool:
-    """True if all records have the first one's length: compares the four bytes of all lengths, a column at a time."""
+    """True if all records have the length of the first: compares each of the four length bytes as a column."""
     return all(data[start + i : end : step] == data[start + i : start + i + 1] * count for i in (3, 2, 1, 0))
 
 
@@ -187,13 +187,13 @@ def _fail(problem: str) -> NoReturn:
 
 
 def _utf8_problem(error: UnicodeDecodeError) -> str:
-    """In the words that the original's language uses."""
+    """The error text of the original, which is written in Rust."""
     if error.reason == "unexpected end of data":
         return f"incomplete utf-8 byte sequence from index {error.start}"
     return f"invalid utf-8 sequence of {error.end - error.start} bytes from index {error.start}"
 
 
-# -- requests, read by the server. The calls are in the order of the fields on the wire.
+# -- requests, decoded by the server. The calls are in the order of the fields on the wire.
 
 _REQUESTS: Final[dict[int, Callable[[_Reader], Request]]] = {
     PRODUCE: lambda r: Produce(r.string("topic"), r.u32("partition"), r.records(limited=True)),
@@ -215,13 +215,13 @@ _REQUESTS: Final[dict[int, Callable[[_Reader], Request]]] = {
 }
 
 
-# -- responses, read by the client
+# -- responses, decoded by the client
 
 
 def _read_fetched(r: _Reader) -> FetchResponse:
     payloads = r.records()
     next_offset = r.u64("next offset")
-    # The records are consecutive and end before the next offset, so their offsets follow from it.
+    # The records are consecutive and end before the next offset, which determines their offsets.
     offsets = range(next_offset - len(payloads), next_offset)
     return FetchResponse(list(map(FetchedRecord, offsets, repeat(None), payloads)), next_offset)
 
@@ -258,7 +258,7 @@ _RESPONSES: Final[dict[int, Callable[[_Reader], Response]]] = {
 }
 
 
-# -- writing
+# -- encoding
 
 
 def _string(text: str) -> bytes:
@@ -269,7 +269,7 @@ def _string(text: str) -> bytes:
 
 
 def _byte_strings(values: Sequence[bytes]) -> bytes:
-    """Every value with its length before it."""
+    """Every value after its length."""
     lengths = list(map(len, values))
     if not lengths:
         return b""
@@ -285,7 +285,7 @@ def _fetched(values: Sequence[bytes], next_offset: int) -> bytes:
         return b"".join((head, _U32.pack(len(values[0])), values[0], tail))
     lengths = list(map(len, values))
     if lengths and lengths.count(lengths[0]) == len(lengths):
-        # One copy of everything: the length stands between the parts, and the tail rides on the last value.
+        # A single copy: the length joins the parts, and the tail is appended to the last value.
         return _U32.pack(lengths[0]).join((head, *values[:-1], values[-1] + tail))
     return b"".join((head, *chain.from_iterable(zip(map(_U32.pack, lengths), values, strict=True)), tail))
 
@@ -366,7 +366,7 @@ class BinaryDialect:
         return read(_Reader(payload))
 
     def more_produces(self, first: Produce, payloads: Iterable[bytes], max_bytes: int) -> list[list[bytes]]:
-        # The same place is the same bytes. Most requests of a client that does not batch hold one record.
+        # Equal topics and partitions are equal bytes. A client that does not batch mostly sends single records.
         prefix = _U8.pack(PRODUCE) + _string(first.topic) + _U32.pack(first.partition)
         single, start = prefix + b"\0\0\0\1", len(prefix) + 8
         found: list[list[bytes]] = []
@@ -431,8 +431,8 @@ class BinaryDialect:
 
 
 def _consecutive(slices: Sequence[RecordSpan]) -> tuple[Sequence[RecordSpan], int]:
-    """The slices up to the first gap between offsets, and the offset where that is. A reply has no room for the
-    offset of each record: whoever reads it counts back from the next offset."""
+    """The slices up to the first gap between offsets, and the offset of that gap. A reply does not contain the offset
+    of each record: clients count back from the next offset."""
     end = slices[0].end_offset
     for number in range(1, len(slices)):
         if slices[number].base_offset != end:
@@ -442,7 +442,7 @@ def _consecutive(slices: Sequence[RecordSpan]) -> tuple[Sequence[RecordSpan], in
 
 
 def _records_behind(payload: bytes, position: int) -> list[bytes]:
-    """The records of a Produce; none if it is not well-formed."""
+    """The records of a Produce; empty if it is malformed."""
     reader = _Reader(payload)
     reader.position = position
     try:
@@ -452,15 +452,15 @@ def _records_behind(payload: bytes, position: int) -> list[bytes]:
 
 
 def _fitting(values: Sequence[bytes], max_bytes: int) -> int:
-    """The number of values that go into one answer: those that `max_bytes` allows, or one if it allows none but is not
-    0; and no more than a frame holds."""
+    """The number of values for one answer: as many as `max_bytes` allows, but at least one unless it is 0; and no more
+    than fit into a frame."""
     if max_bytes == 0:
         return 0
     count = len(values)
-    if count == 1:  # as a consumer asks that takes one at a time
+    if count == 1:  # consumers that fetch one record at a time
         return int(len(values[0]) <= MAX_RECORD)
     size = sum(map(len, values))
-    if size + count * _COUNTED_PER_RECORD <= min(max_bytes, MAX_FRAME - _FETCH_FIXED):  # then they fit a frame as well
+    if size + count * _COUNTED_PER_RECORD <= min(max_bytes, MAX_FRAME - _FETCH_FIXED):  # then they also fit a frame
         return count
     requested = _how_many(values, _COUNTED_PER_RECORD, max_bytes)
     framed = _how_many(values, 4, MAX_FRAME - _FETCH_FIXED)
@@ -468,7 +468,7 @@ def _fitting(values: Sequence[bytes], max_bytes: int) -> int:
 
 
 def _how_many(values: Sequence[bytes], overhead: int, limit: int) -> int:
-    """The number of values that stay within the limit, each with `overhead` bytes beside it."""
+    """The number of values within the limit, each with `overhead` additional bytes."""
     lengths = list(map(len, values))
     if lengths.count(lengths[0]) == len(lengths):
         return min(limit // (lengths[0] + overhead), len(lengths))

@@ -1,7 +1,7 @@
-"""The shape that both dialects share, and how a frame shows which of them it speaks.
+"""The interface of both dialects, and the detection of a frame's dialect.
 
-A session asks `detect` for every frame, so that one connection may even mix them, and keeps no other notion of a
-dialect than the object it gets. What the dialects mean differently is stated as attributes of that object.
+A session calls `detect` for every frame, so one connection may even mix them; it knows nothing else about dialects.
+Semantic differences between the dialects are attributes of these objects.
 """
 
 from __future__ import annotations
@@ -17,59 +17,59 @@ from penstock.wire.rustlog.messages import Produce, RecordSpan, Request, Respons
 
 
 class Dialect(Protocol):
-    """One way to write RustLog's messages as the payload of a frame."""
+    """One encoding of RustLog's messages as payloads of frames."""
 
     @property
     def name(self) -> str:
         """`json` or `binary`."""
 
-    # -- what the dialects mean differently
+    # -- semantic differences
 
     @property
     def fetch_uses_committed_offset(self) -> bool:
-        """A Fetch that names a group starts at the group's committed offset, whatever offset it asks for; without
-        a commit its answer is empty, with next offset 0, even for a topic that does not exist."""
+        """A Fetch with a group starts at the group's committed offset, whatever offset it requests; without a commit
+        its answer is empty, with next offset 0, even if the topic does not exist."""
 
     @property
     def reports_out_of_range(self) -> bool:
-        """A Fetch below the log start is an error. Otherwise it is answered as one beyond the end: empty, with the
+        """A Fetch below the log start is an error. Otherwise it is answered like one beyond the end: empty, with the
         requested offset as next offset."""
 
     @property
     def reports_unknown_commit(self) -> bool:
-        """An OffsetCommit for a topic or partition that does not exist is answered with success false. Otherwise
-        with success true, and kept for when it does."""
+        """An OffsetCommit for a topic or partition that does not exist is answered with success false. Otherwise it is
+        answered with success true, and kept until it exists."""
 
     @property
     def max_record(self) -> int:
-        """Bytes of the largest record that a FetchResponse has room for. Produce takes no larger one."""
+        """Bytes of the largest record that fits into a FetchResponse. Produce accepts no larger one."""
 
     # -- for the server
 
     def decode_request(self, payload: bytes) -> Request:
-        """Raises ProtocolError, and nothing else."""
+        """Decode a request. Raises ProtocolError, and nothing else."""
 
     def more_produces(self, first: Produce, payloads: Iterable[bytes], max_bytes: int) -> list[list[bytes]]:
-        """The records of those payloads at the front that are Produces to the same place as `first`, one list for each,
-        up to so many bytes. Stops at anything that needs a closer look."""
+        """The records of the leading payloads that are Produces to the same topic and partition as `first`, one list
+        for each, up to `max_bytes`. Stops at anything that needs a closer look."""
 
     def encode_produced(self, base_offset: int, counts: Sequence[int]) -> bytes:
-        """The replies, as frames, to Produces of so many records each that were appended as one."""
+        """The reply frames to Produces with these record counts, which were appended as one."""
 
     def encode_response(self, response: Response) -> bytes:
-        """The payload, without the length. Raises ReplyTooLarge."""
+        """The payload, without its length. Raises ReplyTooLarge."""
 
     def read_limit(self, max_bytes: int) -> ReadLimit:
-        """The limit of the read from the log for a Fetch with this `max_bytes`."""
+        """The read limit in the log for a Fetch with this `max_bytes`."""
 
     def encode_fetch(self, slices: Sequence[RecordSpan], next_offset: int, max_bytes: int = MAX_FRAME) -> bytes:
-        """The payload of a FetchResponse, as of `encode_response`, of as many records as fit one frame and the
-        dialect's reading of `max_bytes`, and up to the first gap between them if the dialect cannot tell that there is
-        one. If some are left out, the next offset is the one after the last that is there.
-        Raises RecordUnfetchable if not even the first record fits a frame."""
+        """The payload of a FetchResponse, without its length, with as many records as fit into one frame and the
+        dialect's interpretation of `max_bytes`, and only up to the first offset gap if the dialect cannot express gaps.
+        If some are left out, the next offset is one past the last record included. Raises RecordUnfetchable if not even
+        the first record fits into a frame."""
 
     def next_offset(self, payload: bytes) -> int:
-        """The next offset in what `encode_fetch` gave: how far the answer really goes."""
+        """The next offset in a result of `encode_fetch`: where the answer actually ends."""
 
     def encode_error(self, error: ErrorReply) -> bytes:
         """The payload of an error. Never raises."""
@@ -77,10 +77,10 @@ class Dialect(Protocol):
     # -- for the client
 
     def encode_request(self, request: Request) -> bytes:
-        """Raises InvalidRequest for a value that the dialect cannot carry."""
+        """Encode a request. Raises InvalidRequest for a value that the dialect cannot express."""
 
     def decode_response(self, payload: bytes) -> Response:
-        """Raises ProtocolError, and nothing else."""
+        """Decode a response. Raises ProtocolError, and nothing else."""
 
 
 JSON: Final[Dialect] = JsonDialect()
@@ -92,10 +92,11 @@ _TAB: Final = 0x09  # also the type of a binary MetricsFetch
 
 
 def detect(payload: bytes) -> Dialect:
-    """The dialect of a payload, by its first byte: printable ASCII and JSON's white space are JSON, all else binary.
+    """The dialect of a payload, by its first byte: printable ASCII and JSON's white space are JSON, everything else
+    binary.
 
-    The types of the binary dialect are 0x01 to 0x09 and 0xFF. Only 0x09 could begin either; it is JSON if a brace is
-    the first thing behind the white space.
+    The types of the binary dialect are 0x01 to 0x09 and 0xFF. Only 0x09 is ambiguous; it is JSON if a brace follows the
+    white space.
     """
     first = payload[0]
     if first == _TAB:

@@ -1,7 +1,7 @@
-"""The JSON dialect: the one of the protocol document. Turns one payload into a message and back.
+"""The JSON dialect, that of the protocol's specification. Converts payloads to messages and back.
 
-It checks types, ranges and the rules of the document that concern a single message. Whether a topic exists, or who
-may use it, is not its business.
+It checks types, ranges and the specification's rules about a single message. Existence of and access to topics are
+checked elsewhere.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ from penstock.wire.rustlog.messages import (
 
 Name = str | None | UnsetType
 
-# The document writes `group_id` in Fetch and `group` elsewhere; both are read everywhere. These three are as they
-# stand on the wire, with the fields in the document's order.
+# The specification has `group_id` in Fetch and `group` elsewhere; both are accepted everywhere. These three classes are
+# the wire format, with the fields in the specification's order.
 
 
 class _Fetch(Struct, frozen=True, gc=False, kw_only=True, tag_field="type", tag="Fetch"):
@@ -128,12 +128,13 @@ _ENVELOPE: Final = len('{"type":"FetchResponse","records":[],"next_offset":}')
 _RECORD: Final = len('{"offset":,"timestamp":,"payload":""},')
 _DIGITS: Final = len(str(MAX_U64))
 
-# The largest record that fits a FetchResponse whatever its offset and timestamp. Produce must not take a larger one.
+# The largest record that fits into a FetchResponse whatever its offset and timestamp. Produce must accept no larger
+# one.
 MAX_RECORD: Final = (MAX_FRAME - _ENVELOPE - _RECORD - 3 * _DIGITS) // 4 * 3
 
 
-# Neither names nor Base64 have commas. To decode millions of values, only to refuse them, would hold up everybody.
-_LARGE: Final = 256 << 10  # bytes of a payload in which they are counted first
+# Neither names nor Base64 have commas. Decoding millions of values only to reject them would block everyone else.
+_LARGE: Final = 256 << 10  # bytes of a payload from which on the commas are counted first
 _MAX_COMMAS: Final = MAX_RECORDS + 1000
 
 
@@ -200,7 +201,7 @@ class JsonDialect:
         self,
         slices: Sequence[RecordSpan],
         next_offset: int,
-        max_bytes: int = MAX_FRAME,  # noqa: ARG002 - counts payload bytes, as the log's own limit does
+        max_bytes: int = MAX_FRAME,  # noqa: ARG002 - counts payload bytes, like the log's own limit
     ) -> bytes:
         records: list[FetchedRecord] = []
         for part in slices:
@@ -228,12 +229,12 @@ class JsonDialect:
 
 
 def _fitting(records: list[FetchedRecord]) -> int:
-    """The number of records that fit one frame."""
+    """The number of records that fit into one frame."""
     sizes = accumulate(
         _RECORD + len(str(record.offset)) + len(str(record.timestamp)) + (len(record.payload) + 2) // 3 * 4
         for record in records
     )
-    # The last record has no comma behind it, and the next offset is the last offset plus one.
+    # The last record has no comma after it, and the next offset is the last offset plus one.
     totals = [_ENVELOPE + size - 1 + len(str(record.offset + 1)) for size, record in zip(sizes, records, strict=True)]
     return bisect_right(totals, MAX_FRAME)
 
@@ -247,10 +248,10 @@ def _on_wire(request: Request) -> Struct:
 
 
 def _decode(decoder: Any, payload: bytes) -> Any:
-    """Decode, with every refusal turned into the protocol's own."""
+    """Decode, with every error converted to the protocol's own."""
     try:
         if not payload.isascii():
-            payload.decode()  # msgspec does not look into strings that it skips
+            payload.decode()  # msgspec does not validate strings that it skips
         return decoder.decode(payload)
     except msgspec.ValidationError as error:
         problem: ProtocolError = InvalidRequest(_plain(str(error)))
@@ -265,12 +266,12 @@ def _decode(decoder: Any, payload: bytes) -> Any:
     try:
         raise problem
     finally:
-        # Its traceback holds this frame: together they would keep the payload until the next garbage collection.
+        # Its traceback references this frame: a cycle that would keep the payload until the next garbage collection.
         del problem
 
 
 def _syntax_error(payload: bytes) -> str | None:
-    """msgspec reports the first wrong value even if what follows it is no JSON at all; this tells them apart."""
+    """The syntax error in a payload, or None: msgspec reports the first wrong value even if invalid JSON follows it."""
     try:
         _SYNTAX.decode(payload)
     except RecursionError:
@@ -285,7 +286,7 @@ def _malformed(error: msgspec.DecodeError) -> str:
 
 
 def _plain(text: str) -> str:
-    """msgspec's message in the words of this protocol."""
+    """msgspec's error message in the terms of this protocol."""
     if found := _UNKNOWN_TYPE.fullmatch(text):
         return f"Unknown request type '{found[1]}'"
     if found := _MISSING.fullmatch(text):
