@@ -1,4 +1,4 @@
-"""Security: identities, the one access check, users, keys, tokens, lock-out, and the audit log.
+"""Security: identities, the access check, users, keys, tokens, lock-out, and the audit log.
 
-Start at `access.py`, through which every operation of a client passes.
+Start at `access.py`: every operation of a client passes its check.
 """

@@ -1,7 +1,7 @@
-"""The access check that every operation passes first: identities, permissions, grants, and topics' own access lists.
+"""The access check that every operation passes first: identities, permissions, grants, and access lists of topics.
 
-How an identity is proved (password, token, certificate) is the business of the protocol or the listener; this module
-only decides what a proved identity may do.
+The protocol or the listener authenticates an identity (password, token, certificate); this module only decides what an
+authenticated identity may do.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Permission(enum.StrEnum):
     CREATE = "create"
     DELETE = "delete"
     ALTER = "alter"  # change a topic's settings
-    METRICS = "metrics"  # read the figures of the whole broker
+    METRICS = "metrics"  # read the metrics of the whole broker
     PHI = "phi"  # read and write topics whose data class is PHI, with READ and WRITE
     CACHE_READ = "cache-read"  # look up keys of a cache
     CACHE_WRITE = "cache-write"  # set and remove keys of a cache
@@ -35,23 +35,22 @@ class Permission(enum.StrEnum):
     ADMIN = "admin"  # all of these
 
 
-# The same as plain names: to look a member up in its enum takes several times as long, and every request asks.
+# Aliases: looking up an enum member takes several times as long, and every request needs these.
 READ: Final = Permission.READ
 WRITE: Final = Permission.WRITE
 
 
 class Identity(NamedTuple):
-    """The authenticated client of a request. One that is bound to a tenant can never act in another one, whatever its
-    grants say."""
+    """The authenticated client of a request. One bound to a tenant can never act in another, whatever its grants."""
 
     name: str
     tenant: str | None = None
-    peer: str = ""  # where it comes from, for the audit log; no decision depends on it
-    since: int | None = None  # when this user was made: one who gets the same name later is somebody else
-    roles: tuple[str, ...] = ()  # that a token or a key brought along
-    expires: int | None = None  # µs since 1970: when the token ends that proved it; it may do nothing after that
-    context: tuple[tuple[str, str], ...] = ()  # what a request says about itself, for the audit log as `peer` is
-    grants: tuple[Grant, ...] = ()  # that a token brought along instead of roles
+    peer: str = ""  # its address, for the audit log; no decision depends on it
+    since: int | None = None  # creation time of the user: a later user with the same name is a different one
+    roles: tuple[str, ...] = ()  # from a token or a key
+    expires: int | None = None  # µs since 1970: expiry of its token; afterwards nothing is allowed
+    context: tuple[tuple[str, str], ...] = ()  # details of the request, for the audit log only
+    grants: tuple[Grant, ...] = ()  # from a token with grants instead of roles
 
 
 ANONYMOUS: Final = Identity("anonymous")
@@ -67,24 +66,25 @@ EVERYWHERE: Final = Scope("*", "*")
 
 @lru_cache(maxsize=4096)
 def _matcher(pattern: str) -> Callable[[str], object]:
-    """As `fnmatch`, which caches 256: a token can bring more, and making one takes 0.1 ms."""
+    """Like `fnmatch`, which caches only 256 patterns: a token can have more, and compiling one takes 0.1 ms."""
     return re.compile(translate(pattern)).match
 
 
 def _fits(name: str, pattern: str) -> bool:
-    return pattern == "*" or _matcher(pattern)(name) is not None  # most are `*`, and every record passes here
+    return pattern == "*" or _matcher(pattern)(name) is not None  # most are `*`, and this is a hot path
 
 
 def _fits_part(name: str, pattern: str) -> bool:
-    """The same for tenants and namespaces, which are mostly named: no character of such a name is special."""
+    """The same for tenants and namespaces, which are mostly literal: their names contain no special characters."""
     return pattern == name or _fits(name, pattern)
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Permissions of one principal. `tenant`, `namespace` and `topic` are patterns: `*`, `?` and `[…]`; a `*` also
-    matches slashes. `but` is one of topics that are left out. The principal is a name, or `*` for everyone. For what is
-    asked of caches, `topic` and `but` are patterns of caches' names."""
+    """Permissions of one principal. `tenant`, `namespace` and `topic` are patterns: `*`, `?` and `[…]`; `*` also
+    matches slashes. `but` is a pattern of topics that are excluded. The principal is a name, or `*` for everyone. For
+    permissions on caches, `topic` and `but` match names of caches.
+    """
 
     principal: str
     permissions: frozenset[Permission]
@@ -122,17 +122,18 @@ _LOOKING: Final = frozenset({Permission.READ, Permission.COMMIT, Permission.DESC
 
 
 class TopicAcls(Protocol):
-    """The lists that topics have of who may use them. They know nothing of patterns: a name is that name."""
+    """The access lists of topics. They have no patterns: names are literal."""
 
     def verdict(self, identity: Identity, scope: Scope, topic: str) -> bool | None:
-        """True: may use the topic, whatever the grants say. False: may not, unless a grant makes it the topic's
-        administrator. None: as the grants say."""
+        """True: allowed, whatever the grants. False: denied, unless a grant makes it an administrator of the topic.
+        None: the grants decide.
+        """
 
     def any_for(self, identity: Identity, scope: Scope) -> bool:
-        """True if there is a topic in the scope whose verdict may be True."""
+        """Whether there is a topic in the scope for which the verdict may be True."""
 
     def any_public(self, identity: Identity) -> bool:
-        """True if there may be such a topic because it is public, in any scope."""
+        """Whether there may be such a topic in any scope because it is public."""
 
 
 class _NoAcls:
@@ -147,14 +148,14 @@ class _NoAcls:
 
 
 def _nobody_listens(identity: Identity, permission: Permission, scope: Scope, resource: str) -> None:
-    """The shape of `Access.on_denied`."""
+    """The default of `Access.on_denied`."""
 
 
-def _nothing_classified(scope: Scope, topic: str) -> bool:  # noqa: ARG001 - the shape of `Access.is_classified`
+def _nothing_classified(scope: Scope, topic: str) -> bool:  # noqa: ARG001 - the default of `Access.is_classified`
     return False
 
 
-def _nothing_more(identity: Identity) -> Sequence[Grant] | None:  # noqa: ARG001 - the shape of `Access.grants_of`
+def _nothing_more(identity: Identity) -> Sequence[Grant] | None:  # noqa: ARG001 - the default of `Access.grants_of`
     return None
 
 
@@ -167,8 +168,9 @@ def _by_principal(grants: Iterable[Grant]) -> dict[str, list[Grant]]:
 
 @dataclass(frozen=True, slots=True)
 class AccessPolicy:
-    """With `enforced` off every identity is the administrator of every tenant; with it on, what no grant allows is
-    denied."""
+    """Unless `enforced`, every identity is an administrator of every tenant; otherwise anything not granted is
+    denied.
+    """
 
     enforced: bool = False
     grants: Sequence[Grant] = ()
@@ -176,25 +178,25 @@ class AccessPolicy:
 
 @dataclass(slots=True)
 class Access:
-    """With `enforced` off every identity is the administrator of every tenant; with it on, what no grant allows is
-    denied.
+    """Unless `enforced`, every identity is an administrator of every tenant; otherwise anything not granted is denied.
 
-    `grants_of` gives the grants of keys, tokens and users, which change while the broker runs. It returns None for an
-    identity of another kind; one for which it returns no grant at all has lost even what everyone may do."""
+    `grants_of` returns the grants of keys, tokens and users, which change while the broker runs. It returns None for
+    identities of other kinds; an empty result also revokes the grants of everyone (`*`).
+    """
 
     enforced: bool = False
     grants: Sequence[Grant] = ()
     grants_of: Callable[[Identity], Sequence[Grant] | None] = _nothing_more
     topic_acls: TopicAcls = field(default_factory=_NoAcls)
-    is_classified: Callable[[Scope, str], bool] = _nothing_classified  # whether a topic's records are of the class PHI
-    on_denied: Callable[[Identity, Permission, Scope, str], None] = _nobody_listens  # told before the error is raised
+    is_classified: Callable[[Scope, str], bool] = _nothing_classified  # whether a topic's data class is PHI
+    on_denied: Callable[[Identity, Permission, Scope, str], None] = _nobody_listens  # called before the error is raised
     _by_principal: dict[str, list[Grant]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._by_principal = _by_principal(self.grants)
 
     def apply(self, policy: AccessPolicy) -> None:
-        """Replace the policy: every check from now on follows this one."""
+        """Replace the policy, effective from the next check."""
         self.enforced, self.grants = policy.enforced, policy.grants
         self._by_principal = _by_principal(policy.grants)
 
@@ -217,11 +219,12 @@ class Access:
         return True
 
     def require(self, identity: Identity, permission: Permission, scope: Scope, resource: str) -> None:
-        """Raise AccessDenied unless `identity` may do this to `resource`: the name of a topic or, for what is asked
-        of caches, of a cache ("" where there is none).
+        """Raise AccessDenied unless `identity` has the permission on `resource`: the name of a topic or, for
+        permissions on caches, of a cache (empty where there is none).
 
-        The error is the same whether or not the resource exists. Administrators, and with security off everyone, are
-        told with InvalidName that a topic is the broker's own."""
+        The error is the same whether or not the resource exists. For an internal topic, administrators, and everyone if
+        access control is off, get InvalidName instead.
+        """
         if (self.enforced or resource.startswith(INTERNAL)) and not self.allows(identity, permission, scope, resource):
             self.on_denied(identity, permission, scope, resource)
             if is_internal(resource) and self.allows(identity, Permission.ADMIN, Scope(scope.tenant, "*"), ""):
@@ -229,20 +232,21 @@ class Access:
             raise AccessDenied(f"'{identity.name}' may not {permission} '{resource}'")
 
     def require_any(self, identity: Identity, permission: Permission, scope: Scope) -> None:
-        """Raise AccessDenied unless there is something in the scope that `identity` may do this to."""
+        """Raise AccessDenied unless `identity` has the permission on something in the scope."""
         if self.enforced and not self._any(identity, permission, scope):
             self.on_denied(identity, permission, scope, "")
             raise AccessDenied(f"'{identity.name}' may not {permission} anything in '{scope.tenant}'")
 
     def require_member(self, identity: Identity, scope: Scope) -> None:
-        """Raise AccessDenied unless there is something in the scope that `identity` may do, whatever it is."""
+        """Raise AccessDenied unless `identity` has any permission in the scope."""
         if self.enforced and not any(self._any(identity, permission, scope) for permission in Permission):
             self.on_denied(identity, Permission.DESCRIBE, scope, "")
             raise AccessDenied(f"'{identity.name}' may not do anything in '{scope.tenant}'")
 
     def grants_anything(self, identity: Identity) -> bool:
-        """Whether there may be anything, in any tenant, that `identity` may do: some grant names it or everyone, or
-        topics may be public."""
+        """Whether `identity` may have any permission in any tenant: some grant names it or everyone, or topics may be
+        public.
+        """
         if not self.enforced or self._by_principal.get("*") or self._by_principal.get(identity.name):
             return True
         return bool(self.grants_of(identity)) or self.topic_acls.any_public(identity)
@@ -257,7 +261,7 @@ class Access:
         return covering is not None and any(grant.reaches(resource) for grant in covering)
 
     def _covering(self, identity: Identity, permission: Permission, scope: Scope) -> list[Grant] | None:
-        """The grants that say something about this; None for an identity that is nobody in this tenant."""
+        """The applicable grants; None for an identity without any access to this tenant."""
         if identity.tenant is not None and identity.tenant != scope.tenant:
             return None
         grants_held = self.grants_of(identity)

@@ -1,20 +1,20 @@
-"""The audit log: who did what, who was refused, and who came in, as records of the topic `__audit` of each tenant.
+"""The audit log: changes, refusals and logins, as records of the topic `__audit` of each tenant.
 
-An event is a JSON document (`audit_event`). Nobody writes the topic but this module, and nobody removes from it but
-retention. What is promised:
+An event is a JSON document (`audit_event`). Only this module writes to the topic, and only retention removes from it.
+Guarantees:
 
 - The event of a change is appended in the same turn as the change, right after it. Both are in one commit group, so
-  one is never there without the other; only if that group is full in between, the event is in the next one.
-- An event that cannot be appended changes nothing for the action: it is counted, and the next one of its kind says how
-  many are missing.
-- Clients decide how often they are refused, log in, or say why they read. Such events go through a `Throttle`: the
-  first is written at once, those like it within a minute as one more event with their count, and beyond a pace they are
-  only counted. What was counted and not written yet is lost by a crash.
-- An administrative operation that fails is told of with its reason (`attempt`).
-- Nobody is told of a refusal, or gets what an audited read has found, before the event of it is committed; and who asks
-  for events finds all that were noted before.
-- The events of a log are a chain (`audit_chain`). Its last link is state, so that it goes on after a restart, and from
-  the right place after a group that failed.
+  that neither exists without the other; only if that group fills up in between is the event in the next one.
+- An event that cannot be appended does not fail the action: it is counted, and the next event of its kind has the
+  number of missing ones.
+- Clients control how often they are refused, log in, or state why they read. Such events pass a `Throttle`: the first
+  is written immediately, repetitions within a minute as one more event with their count, and beyond a rate they are
+  only counted. A crash loses counts that were not written yet.
+- A failed administrative operation is recorded with its reason (`attempt`).
+- A refusal, or the result of an audited read, is sent only after its event is committed; and a query for events finds
+  all that were recorded before.
+- The events of a log form a hash chain (`audit_chain`). Its last link is part of the state, so that it continues
+  correctly after a restart and after a failed commit group.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.log.engine import CommitGroup, Engine, GroupState, ReadPlan, Records, partition_id
 from penstock.log.errors import LogError
 
-__all__ = ("TOPIC", "Audit", "AuditEvent", "AuditPage", "AuditPolicy", "AuditQuery")  # with what others call it with
+__all__ = ("TOPIC", "Audit", "AuditEvent", "AuditPage", "AuditPolicy", "AuditQuery")  # including types for its callers
 
 logger = logging.getLogger(__name__)
 
 TOPIC: Final = "__audit"
 
-# At this pace, events of 400 bytes are 3.5 MB a day: whoever wants to push older events out of the log by being refused
-# needs weeks for it, and is told of all the time.
+# At this rate, events of 400 bytes make 3.5 MB a day: pushing older events out of the log by being refused takes weeks,
+# and is recorded all the time.
 REFUSED: Final = Pace(100, 10 * SECOND)
-ADMITTED: Final = Pace(1000, SECOND)  # logins that succeed, and what else clients may do all the time
+ADMITTED: Final = Pace(1000, SECOND)  # successful logins, and other frequent actions of clients
 
-STEP_RECORDS: Final = 1024  # read and looked at in one go
-STEP_BYTES: Final = 1 << 30  # no limit: an event is small, so the records are
-BREATH: Final = 32  # events between two moments in which the event loop can have the interpreter
+STEP_RECORDS: Final = 1024  # read and examined in one step
+STEP_BYTES: Final = 1 << 30  # no limit: events are small
+BREATH: Final = 32  # events between two yields of the interpreter to the event loop
 MAX_TIME: Final = 1 << 50  # ms
 
 Found = TypeVar("Found")
@@ -67,7 +67,7 @@ _Noted: TypeAlias = tuple[str, AuditEvent]  # with its tenant
 
 
 class Audit:
-    """`note` and `denied` are for the broker's own parts, `query`, `export` and `verify` for clients."""
+    """`note` and `denied` are for services of the broker, `query`, `export` and `verify` for clients."""
 
     def __init__(
         self,
@@ -83,16 +83,16 @@ class Audit:
         self._access = access
         self._metrics = metrics
         self._clock = clock
-        self._executor = BoundedExecutor(executor, 1)  # one search at a time: each may go through all that is kept
+        self._executor = BoundedExecutor(executor, 1)  # one search at a time: each may scan the whole log
         self._throttle: Throttle[_Family, _Noted] = Throttle()
         self._settings = TopicSettings(retention_seconds=policy.seconds, retention_bytes=policy.bytes)
-        self._told_left_out = 0  # when `sweep` last looked
-        self._last: CommitGroup | None = None  # that a note is in
-        self._attempt: Attempt | None = None  # the administrative operation that is being carried out
-        self._failed: tuple[Exception, Attempt] | None = None  # the error of a part of it, and which part that was
-        self._links: dict[int, bytes | None] = {}  # topic → the last link that is committed, if this process made any
+        self._told_left_out = 0  # time of the last report by `sweep`
+        self._last: CommitGroup | None = None  # of the last event
+        self._attempt: Attempt | None = None  # the administrative operation in progress
+        self._failed: tuple[Exception, Attempt] | None = None  # the error of a nested attempt, and that attempt
+        self._links: dict[int, bytes | None] = {}  # topic → last committed link, if this process wrote any
 
-    # -- noting
+    # -- recording
 
     def note(
         self,
@@ -105,14 +105,15 @@ class Audit:
         result: Result = "success",
         **details: str,
     ) -> CommitGroup | None:
-        """Write down what happened in `scope`, or else in the identity's tenant. Never raises, and never fails what it
-        is called for. Nothing that opens anything belongs into the details. The group that the event is in; None if it
-        was counted, or could not be written."""
+        """Record an event in `scope`, or else in the identity's tenant. Never raises, and never fails the action. The
+        details must not contain secrets. Returns the group of the event; None if it was only counted, or could not be
+        written.
+        """
         if not self.policy.enabled:
             return None
         try:
             return self._note(identity, type, scope, resource, action, result, details)
-        except Exception:  # a mistake of ours: no reason to refuse a client
+        except Exception:  # a bug must not fail the client's request
             self._metrics.audit_lost += 1
             keys = {"tenant": identity.tenant, "peer": identity.peer, "type": type}
             logger.exception("an audit event of type %s could not be made", type, extra=keys)
@@ -126,12 +127,13 @@ class Audit:
         scope: Scope | None = None,
         resource: str = "",
     ) -> Attempt:
-        """The context of an administrative operation: an error that leaves it is noted. That it went well, the
-        operation notes itself."""
+        """The context of an administrative operation: an error that leaves it is recorded. The operation itself records
+        success.
+        """
         return Attempt(self, identity, type, scope, resource)
 
     def denied(self, identity: Identity, permission: Permission, scope: Scope, resource: str) -> None:
-        """For `Access.on_denied`."""
+        """Implements `Access.on_denied`."""
         self.note(identity, "access.denied", scope=scope, resource=resource, action=permission, result="denied")
 
     def topic_created(self, identity: Identity, event: TopicCreated) -> None:
@@ -167,7 +169,7 @@ class Audit:
             family = tenant, kind
             varying = (
                 tuple(event.details.items()) if result == "success" else ()
-            )  # who was let has no reason to vary it
+            )  # authorized clients have no reason to vary the details
             likeness = (event.user, event.client_ip, event.resource, event.action, result, varying)
             fate = self._throttle.admit(family, likeness, pace, (tenant, event), now)
             if fate is not Fate.WRITTEN:
@@ -176,7 +178,7 @@ class Audit:
         return self._write(tenant, event)
 
     def sweep(self, now: int) -> None:
-        """Tell of what was counted meanwhile; a few times a second."""
+        """Write the counts of throttled events; called a few times a second."""
         for (tenant, first), count, last in self._throttle.ended(now):
             self._write_count(tenant, first, count, last)
         if not 0 <= now - self._told_left_out < WINDOW:
@@ -184,7 +186,7 @@ class Audit:
             self._write_left_out(now)
 
     def flush(self) -> None:
-        """The same for all that is counted and not told yet, before the log is closed."""
+        """Write all remaining counts, before the log is closed."""
         if self._state_log.closed:
             return
         for (tenant, first), count, last in self._throttle.ended(None):
@@ -224,7 +226,7 @@ class Audit:
         topic = _topic(state, tenant)
         events: list[AnyEvent] = []
         if topic is None:
-            # Not bounded by the number of topics: there is one for each tenant that has anything.
+            # Exempt from the limit on topics: there is one per tenant that has anything.
             scope = Scope(tenant, DEFAULT_SCOPE.namespace)
             created = TopicCreated(state.next_topic_id, *scope, TOPIC, 1, self._settings, self._clock())
             events, number = [created], created.id
@@ -234,18 +236,18 @@ class Audit:
                 events = [TopicSettingsChanged(number, self._settings)]
         before = state.chains.get(number, audit_chain.GENESIS)
         link = audit_chain.link(before, document)
-        self._links.setdefault(number, state.chains.get(number))  # nobody else makes any, so this one is committed
+        self._links.setdefault(number, state.chains.get(number))  # this link is committed: only this process adds any
         headers = (audit_chain.header(before, link),)
         records = (Records(partition_id(number, 0), (document,), headers=headers),)
         chained = (*events, AuditChained(number, link))
-        group = self._state_log.append(records, chained, shown=bool(events)).group  # a login does not wait for its note
+        group = self._state_log.append(records, chained, shown=bool(events)).group  # a login need not wait for it
         group.on_done(lambda group: self._done(group, number, link))
         self._last = group
         return group
 
     @property
     def pending_commit(self) -> CommitGroup | None:
-        """The group to wait for before something is shown that must not be seen without a trace."""
+        """The group to wait for before showing something that must not be seen without an audit event."""
         return self._last if self._last is not None and self._last.state is not GroupState.COMMITTED else None
 
     def _done(self, group: CommitGroup, topic: int, link: bytes) -> None:
@@ -257,8 +259,9 @@ class Audit:
     # -- reading
 
     def query(self, identity: Identity, tenant: str, query: AuditQuery) -> Deferred[AuditPage, AuditPage]:
-        """The events of the tenant that fit the query, newest first; all that were noted before, once they are
-        committed."""
+        """The events of the tenant that match the query, newest first, including all that were recorded before, once
+        committed.
+        """
         limit = min(query.limit or audit_event.DEFAULT_PAGE, audit_event.MAX_PAGE)
 
         def page(scan: _Scan) -> AuditPage:
@@ -275,7 +278,9 @@ class Audit:
         query: AuditQuery,
         format: str,  # noqa: A002 - that is what it is
     ) -> Deferred[bytes, bytes]:
-        """All that fits the query, newest first, as one document: "json" or "csv". LimitReached if it is too large."""
+        """All matching events, newest first, as one document: "json" or "csv". Raises LimitReached if it is too
+        large.
+        """
         encode = audit_event.FORMATS.get(format)
 
         def document(scan: _Scan) -> bytes:
@@ -291,8 +296,9 @@ class Audit:
     def verify(
         self, identity: Identity, scope: Scope, mark: ChainMark | None = None, max_count: int | None = None
     ) -> Deferred[ChainReport, ChainReport]:
-        """Check that the tenant's log is as it was written; only what is committed, from the oldest event that is kept.
-        With `max_count`, so many events of it: then the report has a `mark`, from which to go on."""
+        """Check the hash chain of the tenant's committed log, from the oldest event that is kept. With `max_count`,
+        check that many events: then the report has a `mark`, from which to continue.
+        """
         self._access.require(identity, Permission.AUDIT, Scope(scope.tenant, "*"), "")
         if _topic(self._state_log.current(), scope.tenant) is None and not self.policy.enabled:
             raise AuditOff
@@ -303,7 +309,7 @@ class Audit:
         topic = _topic(state, tenant)
         partition = partition_id(0 if topic is None else topic.id, 0)
         first, end = (0, 0) if topic is None else engine.bounds(partition)
-        if mark is None or mark.offset < first:  # retention may have gone on since
+        if mark is None or mark.offset < first:  # retention may have removed it meanwhile
             mark = ChainMark(first)
         stop = end if max_count is None else min(end, mark.offset + max(1, max_count))
         number = 0 if topic is None else topic.id
@@ -339,7 +345,7 @@ class Audit:
         return self._deferred(plan)
 
     def _deferred(self, plan: Callable[[], Callable[[], Found]]) -> Deferred[Found, Found]:
-        """Work that is planned when all that was noted before is committed."""
+        """Work that is planned once everything recorded before is committed."""
         return Deferred(_unplanned, lambda found: found, executor=self._executor, plan=plan, after=self._last)
 
 
@@ -348,9 +354,10 @@ def _unplanned() -> Never:
 
 
 class Attempt:
-    """An administrative operation: if it fails, that is noted with the reason, and the error goes on. An attempt inside
-    another one is a part of that: what counts is how the whole ends, and the innermost knows best what it was. Nothing
-    of it may wait for anything."""
+    """An administrative operation: a failure is recorded with its reason, and the error propagates. An attempt nested
+    in another one is part of it: only the outermost decides success or failure, but the innermost that failed is
+    recorded. It must not await anything.
+    """
 
     __slots__ = ("_audit", "_identity", "_resource", "_scope", "_type")
 
@@ -395,9 +402,10 @@ def _topic(state: State, tenant: str) -> Topic | None:
 
 
 def _home(state: State, identity: Identity, scope: Scope | None, *, trusted: bool) -> str:
-    """In whose log it belongs. What was refused to somebody of one tenant is in the log of that tenant, so that nobody
-    can fill that of another. Only what happened makes a log for a tenant that has nothing yet: a name that a client
-    invented does not."""
+    """The tenant whose log gets the event. A refusal goes to the log of the identity's own tenant, so that nobody can
+    fill another tenant's log. Only successful actions create a log for a tenant that has none: names made up by clients
+    do not.
+    """
     tenant = None if scope is None else scope.tenant
     if tenant is None or not trusted:
         tenant = identity.tenant or tenant
@@ -416,13 +424,14 @@ def _is_tenant(name: str) -> bool:
 
 
 class _Scan:
-    """A search: made on the broker's thread, carried out on any. First everything is looked at and counted, then what
-    is wanted is read again: so it holds one step in memory, however much fits the query."""
+    """A search: created on the broker's thread, run on any thread. It first scans and counts all events, then reads the
+    requested ones again: so it holds only one step in memory, whatever the number of matches.
+    """
 
     def __init__(self, engine: Engine, topic: int | None, query: AuditQuery) -> None:
         self._engine = engine
         self._partition = partition_id(topic or 0, 0)
-        self._prefix = f"{topic}-"  # of the events' ids; their offset comes behind it
+        self._prefix = f"{topic}-"  # of the events' ids, followed by the offset
         self._start = min(query.start, MAX_TIME) * 1000
         self._fits = audit_event.matcher(query)
         first, end = (0, 0) if topic is None else engine.bounds(self._partition)
@@ -430,10 +439,10 @@ class _Scan:
             (offset, engine.read(self._partition, offset, STEP_BYTES, min(STEP_RECORDS, end - offset)))
             for offset in range(first, end, STEP_RECORDS)
         ]
-        self._found: list[tuple[ReadPlan, array[int]]] = []  # which records of each plan fit
+        self._found: list[tuple[ReadPlan, array[int]]] = []  # indexes of the matching records of each plan
 
     def count(self) -> int:
-        """Look at everything that is not too old, and say how much fits."""
+        """Scan all events that are not too old; returns the number of matches."""
         first: int | None = 0
         if self._plans and self._start > 0:
             first = self._engine.offset_at(self._partition, self._start)
@@ -453,7 +462,7 @@ class _Scan:
         return fitting
 
     def events(self, skip: int, max_count: int) -> Iterator[AuditEvent]:
-        """The events that fit, newest first, after `count`."""
+        """The matching events, newest first; call `count` first."""
         for plan, fitting in reversed(self._found):
             wanted = fitting[::-1][skip : skip + max_count]
             skip = max(0, skip - len(fitting))

@@ -1,12 +1,12 @@
-"""The chain of an audit log: every event's record carries the hash of all events up to it, so that one that was
-changed, removed or put in between is found out.
+"""The hash chain of an audit log: every event's record carries the hash of all events up to it, so that changing,
+removing or inserting an event is detected.
 
-Pure. A link is SHA-256 over the link before it and the bytes of the event; the first is over `GENESIS`. A record has
-both in the header `chain`, so that the oldest record that retention has left can be checked like any other. Records
-from before there was a chain have no such header; they may come first, and nowhere else.
+Pure. A link is SHA-256 over the previous link and the bytes of the event; the first is over `GENESIS`. A record has
+both in the header `chain`, so that the oldest record left by retention can be checked like any other. Records written
+before the chain was introduced have no such header; they may only come first.
 
-What a chain cannot tell: who can write to the data directory can compute a whole new one. It is found out by who wrote
-down the head of the old one.
+Limitation: whoever can write to the data directory can compute an entirely new chain. That is detected only by
+comparing with a previously noted head.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Links(NamedTuple):
 
 
 def links(headers: Headers) -> Links | None:
-    """None for a record without any."""
+    """The links of a record; None if it has none."""
     for name, value in headers:
         if name == HEADER and len(value) == 2 * LINK_BYTES:
             return Links(value[:LINK_BYTES], value[LINK_BYTES:])
@@ -46,33 +46,34 @@ def links(headers: Headers) -> Links | None:
 
 
 class ChainMark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The position up to which a chain was checked, so that another check can go on from there."""
+    """The position up to which a chain was checked, from which another check can continue."""
 
-    offset: int  # of the record that is next
+    offset: int  # of the next record
     checked: int = 0  # records
-    chained: int = 0  # of those
-    link: bytes = b""  # the last one; nothing if there was none yet
+    chained: int = 0  # records with links among those
+    link: bytes = b""  # the last one; empty if there was none yet
 
 
 class ChainReport(msgspec.Struct, frozen=True):
-    """The result of a check. `text` says it to people."""
+    """The result of a check. `text` is for people."""
 
     ok: bool
-    event_count: int  # checked events, those from before the chain too
+    event_count: int  # checked events, including those from before the chain
     head: str  # the last link, in hexadecimal digits; "" if there is none
-    mismatch: int | None  # index of the first event that does not fit, counted from the oldest that is kept
+    mismatch: int | None  # index of the first invalid event, counted from the oldest that is kept
     text: str
-    mark: ChainMark | None = None  # where to go on; None: this was all
-    end: int = 0  # offset behind the last event there is, to see how far it is
+    mark: ChainMark | None = None  # where to continue; None: the check is complete
+    end: int = 0  # offset after the last event, to show progress
     start: int = 0  # offset of the oldest
 
 
 class Check:
-    """Takes records in their order, oldest first, and says at the end whether the chain holds."""
+    """Takes records in order, oldest first, and reports at the end whether the chain is intact."""
 
     def __init__(self, mark: ChainMark, *, whole: bool, remembered: bytes | None) -> None:
-        """`whole`: nothing was removed by retention, so that the chain begins where the log does. `remembered` is the
-        link that the broker's state has as the last one."""
+        """`whole`: retention has removed nothing, so the chain begins where the log does. `remembered`: the last link
+        in the broker's state.
+        """
         self._offset = mark.offset
         self._checked = mark.checked
         self._chained = mark.chained
@@ -83,7 +84,7 @@ class Check:
         self.trouble = ""
 
     def take(self, offset: int, documents: Sequence[bytes], headers: Sequence[Headers]) -> bool:
-        """False if one of them does not fit: then nothing more is to be taken."""
+        """False if one of them is invalid: then stop."""
         for document, found in zip(documents, headers, strict=True):
             self.trouble = self._fault(offset, document, links(found))
             if self.trouble:
@@ -100,7 +101,7 @@ class Check:
             return f"the event at offset {offset} has lost its link" if self._link else ""
         if self._link and found.before != self._link:
             return f"the event at offset {offset} does not follow the one before it: something was removed or changed"
-        begins = self._whole or self._checked > 0  # what is in front of it had no links
+        begins = self._whole or self._checked > 0  # records before it have no links
         if not self._link and begins and found.before != GENESIS:
             return f"the event at offset {offset} is not the first of its chain: those before it are missing or changed"
         if link(found.before, document) != found.own:
@@ -114,7 +115,7 @@ class Check:
         return ChainMark(self._offset, self._checked, self._chained, self._link)
 
     def report(self, start: int, end: int, *, over: bool) -> ChainReport:
-        """`over`: all up to `end` was taken."""
+        """`over`: everything up to `end` was taken."""
         trouble = self.trouble
         if not trouble and over and self._offset < end:
             trouble = f"the events from offset {self._offset} to {end - 1} are missing"

@@ -1,6 +1,6 @@
-"""Audit events: what is kept of one and for how long, how it is asked for, and how it is handed out.
+"""Audit events: their format and retention, queries, and exports.
 
-Pure. Where they are kept, and who may see them, is the business of `audit`.
+Pure. `audit` stores them and checks access.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ OFTEN: Final = frozenset(
 """Clients can cause these as often as they like. Whoever breaks the glass is told of each time."""
 
 DAY: Final = 86_400  # s
-MAX_TEXT: Final = 255  # characters of each part of an event: some of them are what a client chose to send
+MAX_TEXT: Final = 255  # characters of each field of an event: clients choose some of them
 MAX_DETAILS: Final = 16
 DEFAULT_PAGE: Final = 100  # events
 MAX_PAGE: Final = 1_000
@@ -84,20 +84,22 @@ MAX_EXPORT_BYTES: Final = 16 << 20
 _COLUMNS: Final = (
     "id", "timestamp", "type", "user", "client_ip", "resource", "action", "result", "node_id", "details",
 )  # fmt: skip
-# A spreadsheet takes a cell that begins with one of these for a formula.
+# Spreadsheets treat a cell that begins with one of these as a formula.
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 @dataclass(frozen=True, slots=True)
 class AuditPolicy:
     enabled: bool = False
-    seconds: float = 90 * DAY  # how long events are kept,
-    bytes: int = 64 << 20  # and about how much of them, of each tenant
-    node: str = "penstock"  # what this broker is called
+    seconds: float = 90 * DAY  # how long events are kept
+    bytes: int = 64 << 20  # approximate bytes kept per tenant
+    node: str = "penstock"  # name of this broker
 
 
 class AuditEvent(msgspec.Struct, omit_defaults=True):
-    """The names are those of the stored JSON document; the `id` is not in it, but follows from its place."""
+    """An audit event. The field names are those of the stored JSON document; `id` is not stored, but derived from the
+    offset.
+    """
 
     timestamp: int  # ms since 1970
     type: str
@@ -112,36 +114,38 @@ class AuditEvent(msgspec.Struct, omit_defaults=True):
 
 
 class AuditQuery(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A query for events; anything fits a field that is empty. A type may be a family: `auth` stands for all that begin
-    with `auth.`."""
+    """A query for events; an empty field matches anything. A type may be a family: `auth` stands for all types that
+    begin with `auth.`.
+    """
 
     start: int = 0  # ms since 1970
-    end: int | None = None  # ms since 1970; not included
+    end: int | None = None  # ms since 1970; exclusive
     types: tuple[str, ...] = ()
     user: str = ""
     resource: str = ""
     result: str = ""
-    search: str = ""  # a piece of any of the texts, whatever its case
+    search: str = ""  # contained in any of the texts, ignoring case
     limit: int | None = None  # None: `DEFAULT_PAGE` of a query, all of an export; a page has at most `MAX_PAGE`
-    offset: int = 0  # how many of the newest to pass over
-    subject: str = ""  # what or whom it is about: the resource, or `subject` of the details
-    actor: str = ""  # who did it, or on whose behalf: the user, with or without what kind it is, or `actor`
+    offset: int = 0  # how many of the newest to skip
+    subject: str = ""  # the resource, or `subject` of the details
+    actor: str = ""  # the user, with or without its kind prefix, or `actor` of the details
 
 
 def span(first: int | None, last: int | None) -> tuple[int, int | None]:
-    """`start` and `end` of a query for the events from `first` to `last`, both included, in ns since 1970."""
+    """`start` and `end` of a query for the events from `first` to `last`, both inclusive, in ns since 1970."""
     return -(-max(0, first or 0) // 1_000_000), None if last is None else last // 1_000_000 + 1
 
 
 def context(**fields: str | None) -> tuple[tuple[str, str], ...]:
-    """For `Identity.context`: what a request says about itself (actor, reason, correlation_id), to be in every event
-    that comes of it. What is not told is left out; texts are cut as all others are."""
+    """For `Identity.context`: details of a request (actor, reason, correlation_id), to be included in all of its
+    events. Empty ones are left out; texts are truncated like all others.
+    """
     return tuple((name, text[: MAX_TEXT + 1]) for name, text in fields.items() if text)
 
 
 class AuditPage(NamedTuple):
     events: list[AuditEvent]  # newest first
-    total: int  # how many fit the query, on all pages
+    total: int  # number of matches on all pages
     has_more: bool
 
 
@@ -157,7 +161,7 @@ def event(
 
 
 def _plain(text: str) -> str:
-    """Of a length that is bounded, and such that it can be encoded."""
+    """The text, truncated and safe to encode."""
     text = text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
@@ -171,14 +175,14 @@ def encode(event: AuditEvent) -> bytes:
 
 
 def decode(data: bytes) -> AuditEvent | None:
-    """None for a record that is no audit event."""
+    """The event; None for a record that is not an audit event."""
     try:
         return _decoder.decode(data)
     except msgspec.MsgspecError:
         return None
 
 
-# -- asking
+# -- queries
 
 
 def check(query: AuditQuery) -> None:
@@ -190,7 +194,7 @@ def check(query: AuditQuery) -> None:
 
 
 def matcher(query: AuditQuery) -> Callable[[AuditEvent], bool]:
-    """A function that tells whether an event fits the query."""
+    """A function that tells whether an event matches the query."""
     tests: list[Callable[[AuditEvent], bool]] = []
     if query.start > 0:
         tests.append(lambda event: event.timestamp >= query.start)
@@ -223,7 +227,7 @@ def _texts(event: AuditEvent) -> Iterable[str]:
         yield value
 
 
-# -- handing out
+# -- exports
 
 
 def to_json(events: Iterable[AuditEvent]) -> bytes:
@@ -236,8 +240,7 @@ def to_json(events: Iterable[AuditEvent]) -> bytes:
 
 
 def to_csv(events: Iterable[AuditEvent]) -> bytes:
-    """A line for each event, below one with the names of the columns; details are JSON. Raises LimitReached above
-    `MAX_EXPORT_BYTES`."""
+    """A line per event, after a header line; details are JSON. Raises LimitReached above `MAX_EXPORT_BYTES`."""
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(_COLUMNS)

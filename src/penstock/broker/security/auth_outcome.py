@@ -1,4 +1,4 @@
-"""The outcome of an authentication, by whatever means: figures, lock-out, audit log."""
+"""The outcome of an authentication by any method: metrics, lock-out, audit log."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ class AuthOutcome:
         self._audit = audit
 
     def conclude(self, verdict: Verdict, peer: str, kind: str, reason: str, *, locks: bool) -> Verdict:
-        """The same verdict, once everybody knows of it. `kind` is what was presented, `reason` why it was not taken;
-        with `locks` the peer's host is locked out by it."""
+        """Record the verdict and return it. `kind` is the kind of credential, `reason` why it was rejected; `locks` if
+        it locks out the peer's host.
+        """
         self._metrics.authentication_failures += verdict is None
         self._metrics.lockouts += locks
         if locks:

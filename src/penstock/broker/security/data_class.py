@@ -1,5 +1,6 @@
-"""The classes of data that topics may have, and what is special about one of them: protected health information (PHI)
-is for those alone who have a permission for it. `Access` asks here, so that no door can forget to."""
+"""The data classes of topics. Protected health information (PHI) requires a separate permission; `Access` checks it
+here, so that no door can forget to.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ PHI: Final = "PHI"
 
 
 def is_phi(state: State, scope: Scope, topic: str) -> bool:
-    """True if the topic's records are protected health information. The dead letters of such a topic are, too."""
+    """Whether the topic's records are protected health information. So are the dead letters of such a topic."""
     known = state.topics.get(scope)
     if known is None:
         return False

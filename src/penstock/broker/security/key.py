@@ -1,7 +1,7 @@
-"""API keys: what one is, how it is kept, and whose a presented one is.
+"""API keys: their format, how they are stored, and how a presented one is recognized.
 
-A key proves an identity that is bound to one tenant; its permissions reach the shared access check as grants. Which
-wire message carries a key is the business of each protocol; how often one may guess is that of `lockout`.
+A key authenticates an identity bound to one tenant; its permissions reach the shared access check as grants. Each
+protocol defines which message carries a key; `lockout` limits guessing.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from penstock.broker.security.lockout import LockOut, host_of
 from penstock.broker.state.events import KeyAdded, KeyRevoked
 from penstock.broker.tenancy.fair_share import check_room
 
-MAX_KEYS: Final = 10_000  # that are not revoked
-KEPT_REVOKED: Final = 1_000  # the last ones, so that a list can show what became of them
-MAX_OF_TENANT: Final = 1_000  # of those, that a tenant's own administrators may make
+MAX_KEYS: Final = 10_000  # not counting revoked ones
+KEPT_REVOKED: Final = 1_000  # the most recently revoked ones, to be listed
+MAX_OF_TENANT: Final = 1_000  # per tenant, if its own administrators add them
 MAX_TOPICS: Final = 100  # patterns of one key
 MAX_ROLES: Final = 100  # of one key
 MAX_LABEL: Final = 255  # characters of a name or of a pattern
@@ -35,12 +35,12 @@ MAX_KEY: Final = 1024  # characters
 PREFIX: Final = "psk_"
 PRINCIPAL: Final = "key:"
 
-# The cost of a key that somebody chose, as a power of two. A check blocks the event loop, since a session waits for
-# the answer; 2^10 is some milliseconds and 1 MiB. It is done once for each such key and process (see `_chosen`), and
-# wrong ones are few, because of a host that sends many they are not looked at. Every key keeps its own cost: this one
-# may rise.
+# The scrypt cost of a user-chosen key, as a power of two. A check blocks the event loop, since a session waits for the
+# answer; 2^10 takes some milliseconds and 1 MiB. It is done once per key and process (see `_chosen`), and wrong keys
+# are rare, because those of a host that sends many are not checked. Every key stores its own cost: this one may be
+# raised.
 SCRYPT_COST: Final = 10
-MAX_PROVED: Final = 20_000  # chosen keys, and chosen keys at a host, that are recognised without scrypt
+MAX_PROVED: Final = 20_000  # chosen keys, and pairs of chosen key and host, recognized without scrypt
 _SALT_BYTES: Final = 16
 _SECRET_BYTES: Final = 32
 
@@ -49,12 +49,12 @@ Verdict: TypeAlias = Identity | Literal["locked"] | None
 
 
 class Key(msgspec.Struct, array_like=True, frozen=True):
-    """A key as it is kept: nothing in it opens anything. The order of fields is the stored format."""
+    """A stored key; contains no secret. The order of fields is the stored format."""
 
-    id: int  # never used again
+    id: int  # never reused
     name: str
     hash: bytes
-    salt: bytes  # empty: `hash` is SHA-256 of a key that was generated; else scrypt of one that somebody chose
+    salt: bytes  # empty: `hash` is SHA-256 of a generated key; else scrypt of a chosen one
     cost: int
     tenant: str
     permissions: tuple[Permission, ...]
@@ -63,7 +63,7 @@ class Key(msgspec.Struct, array_like=True, frozen=True):
     created: int  # µs since 1970
     expires: int | None = None
     revoked: int | None = None
-    roles: tuple[str, ...] = ()  # what they allow comes on top of `permissions`; see `role`
+    roles: tuple[str, ...] = ()  # in addition to `permissions`; see `role`
 
     @property
     def principal(self) -> str:
@@ -84,10 +84,10 @@ class Key(msgspec.Struct, array_like=True, frozen=True):
 
 class NewKey(NamedTuple):
     key: Key
-    secret: str  # what the client presents; kept nowhere
+    secret: str  # presented by the client; stored nowhere
 
 
-# -- what happened
+# -- applying events
 
 
 def apply_added(keys: dict[int, Key], event: KeyAdded) -> None:
@@ -115,11 +115,11 @@ def apply_revoked(keys: dict[int, Key], event: KeyRevoked) -> None:
         del keys[number]
 
 
-# -- what may happen
+# -- deciding
 
 
 class KeyTerms(NamedTuple):
-    """The permissions of a new key."""
+    """The terms of a new key."""
 
     name: str
     tenant: str
@@ -127,15 +127,16 @@ class KeyTerms(NamedTuple):
     topics: Sequence[str] = ("*",)
     namespace: str = "*"
     expires: int | None = None  # µs since 1970
-    roles: Sequence[str] = ()  # names that mean something in the tenant, which is for the caller to see
+    roles: Sequence[str] = ()  # the caller checks that they exist in the tenant
 
 
 def add(
     keys: Mapping[int, Key], number: int, terms: KeyTerms, chosen: str | None, now: int, random: Callable[[int], bytes],
     max_count: int = MAX_KEYS, share: float = 1.0,
 ) -> tuple[KeyAdded, str]:  # fmt: skip
-    """The event, and the key itself: generated, or the one that was `chosen`. A tenant has `max_count` keys, and not
-    more than its share of all."""
+    """The event, and the secret: generated, or the `chosen` one. A tenant has at most `max_count` keys, and at most its
+    share of all.
+    """
     _check(terms, now)
     live = [key for key in keys.values() if key.revoked is None]
     mine = sum(key.tenant == terms.tenant for key in live)
@@ -149,7 +150,7 @@ def add(
         secret, salt, cost = f"{PREFIX}{number}_{text}", b"", 0
     else:
         _check_chosen(chosen)
-        # One salt for all: a key that somebody chose does not say which one it is, and must be found by one hash.
+        # One salt for all: a chosen key does not contain its number, so it must be found with one hash.
         salt, cost = next(iter(_recipes(live)), (random(_SALT_BYTES), SCRYPT_COST))
         secret = chosen
     digest = _digest(secret, salt, cost)
@@ -178,12 +179,12 @@ def terms_of(key: Key) -> KeyTerms:
 
 
 def expiry(nanoseconds: int | None) -> int | None:
-    """In µs, as the terms have it."""
+    """The expiry in µs, as in `KeyTerms`."""
     return None if nanoseconds is None else nanoseconds // 1000
 
 
 def revoke(keys: Mapping[int, Key], number: int, now: int) -> KeyRevoked | None:
-    """None if it is revoked already."""
+    """The event that revokes the key; None if it is revoked already. Raises KeyNotFound."""
     key = keys.get(number)
     if key is None:
         raise KeyNotFound(f"There is no key {number}")
@@ -219,12 +220,13 @@ def _check_chosen(chosen: str) -> None:
         raise InvalidArgument(f"Keys that begin with {PREFIX} are made by the broker")
 
 
-# -- whose key it is
+# -- authentication
 
 
 class KeyRing:
-    """Tells whose key is presented, and what a key's identity may do. It follows the broker's state, so that a key
-    counts from the moment it is added, and no longer from the moment it is revoked, also for open connections."""
+    """Finds the identity of a presented key, and its grants. It always uses the broker's current state, so that a key
+    is valid as soon as it is added, and invalid as soon as it is revoked, even for open connections.
+    """
 
     def __init__(
         self,
@@ -233,19 +235,21 @@ class KeyRing:
         lockout: LockOut,
         roles: Callable[[str, str, tuple[str, ...]], tuple[Grant, ...]],
     ) -> None:
-        """`roles` says what roles allow a principal in a tenant."""
+        """`roles` returns the grants of roles, for a principal in a tenant."""
         self.lockout = lockout
         self._roles = roles
         self._current = current
         self._clock = clock
         self._grants: dict[int, tuple[Key, tuple[Grant, ...]]] = {}
-        # Chosen keys that were right once, by a hash that means nothing outside this process: scrypt is too slow to
-        # repeat whenever a thousand clients come back.
+        # Chosen keys that were verified before, by a hash that is useless outside this process: scrypt is too slow to
+        # repeat when a thousand clients reconnect.
         self._pepper = os.urandom(_SECRET_BYTES)
         self._chosen: dict[bytes, bytes] = {}  # → the stored hash
 
     def grants(self, principal: str) -> Sequence[Grant] | None:
-        """For `Access.grants_of`: None for a name that is no key's, nothing for a key that no longer counts."""
+        """Implements `Access.grants_of`: None for a name that is not a key's, empty for a key that is no longer
+        valid.
+        """
         if not principal.startswith(PRINCIPAL):
             return None
         number = principal.removeprefix(PRINCIPAL)
@@ -258,11 +262,11 @@ class KeyRing:
         return cached[1] + self._roles(key.principal, key.tenant, key.roles) if key.roles else cached[1]
 
     def authenticate(self, presented: str, peer: str, now: int) -> tuple[Verdict, bool]:
-        """The verdict, and whether it locks somebody out.
+        """The verdict, and whether it causes a lock-out.
 
-        A key that the broker made cannot be guessed, so the right one is taken whatever else came from its host. One
-        that somebody chose may be: of a host that has failed very often, only those are taken that it has presented
-        before."""
+        A generated key cannot be guessed, so the right one is accepted whatever else came from its host. A chosen one
+        might be guessed: from a host with very many failures, only keys that it has presented before are accepted.
+        """
         host, lockout = host_of(peer), self.lockout
         name = _name(presented)
         generated = presented.startswith(PREFIX)
@@ -281,11 +285,11 @@ class KeyRing:
         return None, lockout.failed(host, name, now)
 
     def find(self, presented: str) -> Key | None:
-        """Whose secret it is, also of a key that no longer counts."""
+        """The key with this secret, even if it is no longer valid."""
         return self._find(presented) if len(presented) <= MAX_KEY else None
 
     def forget(self) -> None:
-        """The keys have changed: drop what was remembered about those that are gone."""
+        """The keys have changed: drop cached data of keys that no longer exist."""
         keys = self._current()
         hashes = {key.hash for key in keys.values() if key.revoked is None}
         self._chosen = {mark: digest for mark, digest in self._chosen.items() if digest in hashes}
@@ -296,7 +300,7 @@ class KeyRing:
         if presented.startswith(PREFIX):
             number = presented.removeprefix(PREFIX).partition("_")[0]
             key = keys.get(int(number)) if number.isascii() and number.isdigit() and len(number) < 16 else None
-            # Also for a number that does not exist, so that the time taken tells nothing.
+            # Also for an unknown number, so that the timing reveals nothing.
             right = hmac.compare_digest(_digest(presented, b"", 0), b"\0" * 32 if key is None else key.hash)
             return key if right else None
         found = self._proved(presented)
@@ -314,7 +318,7 @@ class KeyRing:
         return self._proved(_at(host, presented)) if len(presented) <= MAX_KEY else None
 
     def _proved(self, text: str) -> Key | None:
-        """The key that was right with this text once, if it still counts."""
+        """The key that was verified with this text before, if it is still valid."""
         known = self._chosen.get(self._mark(text))
         live = (key for key in self._current().values() if key.salt and key.revoked is None)
         return None if known is None else next((key for key in live if key.hash == known), None)
@@ -330,7 +334,9 @@ class KeyRing:
 
 
 def _name(presented: str) -> str:
-    """The name that a guess is counted for: the key that it names; itself, since one that was chosen names none."""
+    """The name for which a failure is counted: the number in a generated key; a chosen key has none, so the key
+    itself.
+    """
     if presented.startswith(PREFIX):
         return PRINCIPAL + presented.removeprefix(PREFIX).partition("_")[0]
     return presented
@@ -341,13 +347,14 @@ def _at(host: str, presented: str) -> str:
 
 
 def _recipes(keys: Iterable[Key]) -> list[tuple[bytes, int]]:
-    """The different salts and costs of keys that somebody chose; one, except after `SCRYPT_COST` has changed."""
+    """The distinct salts and costs of chosen keys; only one, except after `SCRYPT_COST` has changed."""
     return list(dict.fromkeys((key.salt, key.cost) for key in keys if key.salt))
 
 
 def _digest(text: str, salt: bytes, cost: int) -> bytes:
-    """A generated key holds 256 random bits, which nobody can guess however quick the hash is: SHA-256 is enough. One
-    that somebody chose may be guessable, so each guess is made expensive."""
+    """The stored hash. A generated key has 256 random bits, which cannot be guessed however fast the hash: SHA-256 is
+    enough. A chosen one may be guessable, so each guess is made expensive.
+    """
     if not salt:
         return hashlib.sha256(_encoded(text)).digest()
     return hashlib.scrypt(_encoded(text), salt=salt, n=1 << cost, r=8, p=1, dklen=32)

@@ -1,6 +1,6 @@
-"""All API keys of a broker: adding, replacing and revoking them, and letting in who presents one.
+"""All API keys of a broker: adding, rotating and revoking them, and authentication with them.
 
-The rules, and how a key is recognised, are in `key`.
+The rules, and how a key is recognized, are in `key`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Keys:
         roles: RoleGrants,
         tenant_share: float = 1.0,
     ) -> None:
-        """`tenant_share` is what of all keys the administrators of a tenant may make; see `fair_share`."""
+        """`tenant_share` is the share of all keys that a tenant's administrators may create; see `fair_share`."""
         self._tenant_share = tenant_share
         self._state_log = state_log
         self._access = access
@@ -51,11 +51,12 @@ class Keys:
         self._ring = KeyRing(lambda: state_log.state.keys, clock, lockout, roles.grants)
 
     def authenticate(self, key: str, peer: str, now: int | None = None, *, tenant: str | None = None) -> Verdict:
-        """Whose key this is. `peer` is where it comes from, with or without a port: wrong ones are counted by the
-        host and by the key that they name (`lockout`). `now` is the wall clock, in µs, if it is not that of the broker.
-        With a `tenant`, one of another tenant is not taken.
+        """The identity of a key. `peer` is its address, with or without a port: failures are counted by host and by the
+        key's number (`lockout`). `now` is the wall clock, in µs, if not the broker's. With `tenant`, keys of other
+        tenants are rejected.
 
-        Where a protocol has room for a key, a token may come too (`Tokens`)."""
+        Tokens are accepted in place of keys (`Tokens`).
+        """
         if not self._access.enforced:
             return ANONYMOUS._replace(peer=peer)
         if self._tokens.configured and token.looks_like_one(key):
@@ -64,14 +65,15 @@ class Keys:
         verdict, locks = self._ring.authenticate(key, peer, self._clock() if now is None else now)
         reason = "wrong key"
         if isinstance(verdict, Identity) and tenant not in (None, verdict.tenant):
-            verdict, reason = None, "it is of another tenant"  # who has a key is not guessing
+            verdict, reason = None, "it is of another tenant"  # a valid key is not a guess
         return self._outcome.conclude(verdict, peer, "key", reason, locks=locks)
 
     def add(self, identity: Identity, terms: KeyTerms, chosen: str | None = None) -> tuple[NewKey, CommitGroup]:
-        """A new key, generated unless it was chosen. It must not be shown before the group is committed.
+        """A new key, generated unless chosen. It must not be shown before the group is committed.
 
-        The administrators of a tenant may add keys of their tenant, but not choose them: they would learn which ones
-        others have chosen."""
+        Administrators of a tenant may add keys for their tenant, but not choose them: they could find out which keys
+        others have chosen.
+        """
         with self._audit.attempt(identity, "key.add", scope=Scope(terms.tenant, "*"), resource=terms.name):
             max_count, share = rules.MAX_KEYS, 1.0
             if not self._access.allows(identity, Permission.ADMIN, EVERYWHERE, ""):
@@ -92,7 +94,7 @@ class Keys:
         return NewKey(key, secret), group
 
     def list(self, identity: Identity, tenant: str | None = None) -> Sequence[Key]:
-        """All keys by number, or those of one tenant: those that count, and the last that were revoked."""
+        """All keys by number, or those of one tenant: valid ones, and the most recently revoked."""
         if tenant is None:
             self._access.require(identity, Permission.ADMIN, EVERYWHERE, "")
         else:
@@ -101,8 +103,9 @@ class Keys:
         return sorted((key for key in keys if tenant in (None, key.tenant)), key=lambda key: key.id)
 
     def find(self, identity: Identity, named: str) -> Key:
-        """A key by its secret, its number or its name as an identity. Raises KeyNotFound, also for those of tenants
-        that are not this identity's business."""
+        """A key by its secret, its number or its principal. Raises KeyNotFound, also for keys of tenants that this
+        identity does not administer.
+        """
         number = named.removeprefix(rules.PRINCIPAL)
         if number.isascii() and number.isdigit() and len(number) <= _MAX_ID:
             return self._find(identity, int(number), f"There is no key {number}")
@@ -111,7 +114,7 @@ class Keys:
         return self._find(identity, 0 if found is None else found.id, "There is no such key")
 
     def revoke(self, identity: Identity, id: int) -> CommitGroup | None:  # noqa: A002 - it is the key's id
-        """The key counts no longer, also for connections that are open. None if that was so already."""
+        """Revoke a key, effective immediately even for open connections. None if it was revoked already."""
         with self._audit.attempt(identity, "key.revoke", resource=f"{rules.PRINCIPAL}{id}"):
             key = self._find(identity, id, f"There is no key {id}")
             event = rules.revoke(self._state_log.current().keys, id, self._clock())
@@ -123,9 +126,10 @@ class Keys:
         return group
 
     def rotate(self, identity: Identity, named: str) -> tuple[NewKey, CommitGroup]:
-        """Another key on the same terms instead of this one, which counts no longer: both, or neither, happen. The
-        key is named as for `find`; it must not be shown before the group is committed."""
-        with self._audit.attempt(identity, "key.rotate"):  # of what it is called, nothing: it may be the key itself
+        """Replace a key by a new one with the same terms, and revoke the old one, atomically. `named` as for `find`;
+        the new key must not be shown before the group is committed.
+        """
+        with self._audit.attempt(identity, "key.rotate"):  # without a resource: `named` may be the secret
             old = self.find(identity, named)
             now = self._clock()
             if old.state(now) != "active":
@@ -143,9 +147,11 @@ class Keys:
         return NewKey(key, secret), group
 
     def _find(self, identity: Identity, id: int, missing: str) -> Key:  # noqa: A002 - it is the key's id
-        """Raises AccessDenied for who administers nothing, and KeyNotFound for a key of others as for none."""
+        """Raises AccessDenied if the identity administers nothing, and KeyNotFound for others' keys as for missing
+        ones.
+        """
         key = self._state_log.current().keys.get(id)
-        tenant = "" if key is None else key.tenant  # asked for even so: a key that is there takes no longer to refuse
+        tenant = "" if key is None else key.tenant  # checked even if missing, so that the timing is the same
         allowed = self._access.allows(identity, Permission.ADMIN, Scope(tenant, "*"), "")
         if key is not None and allowed:
             return key
@@ -153,7 +159,7 @@ class Keys:
         raise KeyNotFound(missing)
 
     def _administers(self, identity: Identity) -> bool:
-        """True if the time that it takes to look for a secret may tell something."""
+        """Whether the identity may learn something from the time that searching for a secret takes."""
         return self._access.allows(identity, Permission.ADMIN, _home(identity), "")
 
     def _require(self, identity: Identity, tenant: str) -> None:
@@ -170,7 +176,7 @@ class Keys:
 
 
 def _home(identity: Identity) -> Scope:
-    """The scope in which an identity has to be administrator to hear of keys that it does not know."""
+    """The scope in which an identity has to be an administrator to look for unknown keys."""
     return EVERYWHERE if identity.tenant is None else Scope(identity.tenant, "*")
 
 

@@ -1,11 +1,11 @@
-"""Lock-out: who guesses at somebody's secret is not listened to for a while, longer each time.
+"""Lock-out: after too many wrong guesses at a secret, further attempts are refused for a while, longer each time.
 
-What is locked is a name at a host, so that only the guesser is hit: other names at the same host, and the same name at
-other hosts, notice nothing. A second, much higher bound is that of the host, whatever names it gives: above it, secrets
-whose check is expensive are not checked for a while.
+The lock applies to a pair of name and host, so that it affects only the guesser: not other names from the same host,
+nor the same name from other hosts. A second, much higher limit applies to the host, whatever names it uses: above it,
+secrets that are expensive to check are not checked for a while.
 
-Pure: it is told of failures and of the time, and answers. What a failure is, and what the refused are told, is decided
-elsewhere.
+Pure: failures and the time are passed in. Callers decide what counts as a failure, and how to reply to refused
+attempts.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final, Generic, TypeVar
 
-MAX_RECORDS: Final = 10_000  # names at hosts, and as many hosts
-HOST_FACTOR: Final = 20  # failures of a host, for one that each of its names may have
-LONGEST: Final = 3_600.0  # seconds that a lock may grow to, unless the first is longer
+MAX_RECORDS: Final = 10_000  # pairs of name and host, and as many hosts
+HOST_FACTOR: Final = 20  # the limit of a host is this multiple of the limit of a name
+LONGEST: Final = 3_600.0  # the longest lock in seconds, unless the first is longer
 SECOND: Final = 1_000_000  # µs
 _NAME_BYTES: Final = 16
-_V6_NETWORK: Final = 64  # bits; who has one IPv6 address usually has all of its network
+_V6_NETWORK: Final = 64  # bits; whoever has one IPv6 address usually has its whole network
 
 K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
 class LockoutPolicy:
-    """After `failures` within `seconds`, a name is locked out at a host for as long; each time that it happens again,
-    for twice as long as the time before. Zero failures: nobody ever is."""
+    """After `failures` within `seconds`, a name is locked out at a host for `seconds`, and for twice as long each
+    further time. Zero failures: never.
+    """
 
     failures: int = 5
     seconds: float = 60.0
@@ -37,30 +38,32 @@ class LockoutPolicy:
 
 @dataclass(slots=True)
 class _Record:
-    failures: list[int] = field(default_factory=list)  # when, µs; only those that still count
+    failures: list[int] = field(default_factory=list)  # times in µs; only recent ones
     locked_until: int = 0
-    length: int = 0  # of the last lock, µs; 0: it is forgotten
+    length: int = 0  # of the last lock, µs; 0: none, or long ago
 
 
 class FailureCounter(Generic[K]):
-    """Keys and their failures. A key that has failed too often is locked, longer each time.
+    """Failures by key. A key that has failed too often is locked, longer each time.
 
-    A success in between changes nothing: else whoever knows one secret could guess at it for others. Attempts during a
-    lock do not make it longer. A key that was quiet after a lock for as long as that lasted begins anew."""
+    A success in between changes nothing: otherwise someone who knows one secret could reset the count while guessing
+    others. Attempts during a lock do not extend it. A key without failures after a lock, for as long as the lock
+    lasted, starts afresh.
+    """
 
     def __init__(self, failures: int, seconds: float, max_records: int = MAX_RECORDS) -> None:
         self._allowed = failures
         self._span = int(seconds * SECOND)
         self._longest = max(self._span, int(LONGEST * SECOND))
         self._max_records = max_records
-        self._records: dict[K, _Record] = {}  # in the order of their last failure
+        self._records: dict[K, _Record] = {}  # in order of last failure
 
     def __len__(self) -> int:
         return len(self._records)
 
     def locked(self, key: K, now: int) -> bool:
         record = self._records.get(key)
-        # A lock that would last longer than it can was set before the clock went back.
+        # A lock that ends too far ahead was set before the clock went back.
         return record is not None and now < record.locked_until <= now + record.length
 
     def failed(self, key: K, now: int) -> bool:
@@ -82,8 +85,9 @@ class FailureCounter(Generic[K]):
         return locks
 
     def _make_room(self, now: int) -> None:
-        """Forget the keys that no longer matter, then, if there are still too many, one that is not locked, or the one
-        that failed longest ago: memory is bounded whoever knocks."""
+        """Evict keys that no longer matter; if there are still too many, one that is not locked, or the one with the
+        oldest failure. This bounds the memory, whoever connects.
+        """
         if len(self._records) < self._max_records:
             return
         for key, record in list(self._records.items()):
@@ -96,7 +100,7 @@ class FailureCounter(Generic[K]):
 
 
 class LockOut:
-    """Names at hosts, and hosts. A name is what somebody claims to be: a user of a tenant, or the number of a key."""
+    """Locks by name and host, and by host. A name is a claimed identity: a user of a tenant, or the number of a key."""
 
     def __init__(self, failures: int = 5, seconds: float = 60.0, max_records: int = MAX_RECORDS) -> None:
         self._names = FailureCounter[tuple[str, bytes]](failures, seconds, max_records)
@@ -106,26 +110,26 @@ class LockOut:
         return len(self._names) + len(self._hosts)
 
     def locked(self, host: str, name: str, now: int) -> bool:
-        """Nothing that this host presents for this name is to be looked at."""
+        """Whether credentials from this host for this name must not be checked."""
         return self._names.locked((host, _digest(name)), now)
 
     def crowded(self, host: str, now: int) -> bool:
-        """This host has failed so often, for whatever names, that nothing is to be looked at that takes long."""
+        """Whether this host has failed so often, for any names, that expensive checks must be skipped."""
         return self._hosts.locked(host, now)
 
     def failed(self, host: str, name: str | None, now: int) -> bool:
-        """Count a failure of this host, for this name if it gave one; True if name or host is locked by it."""
+        """Count a failure of this host, for this name if it gave one; True if that locks the name or the host."""
         host_locked = self._hosts.failed(host, now)
         return (name is not None and self._names.failed((host, _digest(name)), now)) or host_locked
 
 
 def _digest(name: str) -> bytes:
-    """Names are what a client sends, of any length."""
+    """A digest of fixed size: names are chosen by clients and may be long."""
     return blake2b(name.encode("utf-8", "surrogatepass"), digest_size=_NAME_BYTES).digest()
 
 
 def address_of(peer: str) -> str:
-    """The host of `host:port` or `[v6]:port`, or of one without a port."""
+    """The host of `host:port` or `[v6]:port`, with or without the port."""
     host, colon, port = peer.rpartition(":")
     if not colon or not port.isdigit() or (":" in host and not host.startswith("[")):
         host = peer
@@ -133,7 +137,7 @@ def address_of(peer: str) -> str:
 
 
 def host_of(peer: str) -> str:
-    """The unit of lock-out: the host of `host:port` or `[v6]:port`; for IPv6 its whole network."""
+    """The unit of lock-out: the host of `host:port` or `[v6]:port`; for IPv6 its /64 network."""
     host = address_of(peer)
     try:
         address = ipaddress.ip_address(host)

@@ -1,6 +1,6 @@
-"""Passwords: how one is hashed, and whether one is right. Whose it is, and what that means, is decided elsewhere.
+"""Password hashing and verification.
 
-Both take tens of milliseconds and much memory, and are not for the event loop.
+Both take tens of milliseconds and much memory, and must not run on the event loop.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ SALT_BYTES: Final = 16
 
 
 class PasswordCost(NamedTuple):
-    """The cost of one hash: argon2id, by default as OWASP's password cheat sheet has it at the least, 20 to 50 ms on a
-    machine of today. The memory is what makes guessing on graphics cards expensive. Every hash names its own cost, so
-    that older ones stay valid when it changes."""
+    """The cost of one hash: argon2id, by default with the minimum parameters of OWASP's password cheat sheet, 20 to 50
+    ms on current machines. The memory makes guessing on GPUs expensive. Every hash contains its cost, so that existing
+    ones stay valid when it changes.
+    """
 
     passes: int = 2
     memory_kib: int = 19 << 10
@@ -32,19 +33,19 @@ class PasswordCost(NamedTuple):
 class PasswordHashing:
     def __init__(self, cost: PasswordCost) -> None:
         self._hasher = PasswordHasher(*cost, HASH_BYTES, SALT_BYTES)
-        # The hash that the password of a user who does not exist is compared with, so that it takes as long. Nobody
-        # knows a password that has this hash.
+        # A random hash to verify against for a user who does not exist, so that the timing is the same. No known
+        # password has this hash.
         self._nobodys = (
             f"$argon2id$v=19$m={cost.memory_kib},t={cost.passes},p={cost.parallelism}"
             f"${_base64(os.urandom(SALT_BYTES))}${_base64(os.urandom(HASH_BYTES))}"
         )
 
     def hashed(self, password: str) -> str:
-        """The hash, with the salt and the cost in it."""
+        """The hash, including salt and cost."""
         return self._hasher.hash(encoded(password))
 
     def is_right(self, password: str, stored: str | None) -> bool:
-        """True if `stored` is a hash of this password. None, for a user who does not exist, takes as long."""
+        """Whether `stored` is a hash of this password. None, for a user who does not exist, takes equally long."""
         try:
             return self._hasher.verify(self._nobodys if stored is None else stored, encoded(password))
         except VerifyMismatchError:
@@ -52,7 +53,7 @@ class PasswordHashing:
 
 
 def check(password: str) -> None:
-    """Raises InvalidArgument for one that no user may have."""
+    """Raises InvalidArgument for a password that is empty or too long."""
     if not 1 <= len(encoded(password)) <= MAX_PASSWORD:
         raise InvalidArgument(f"A password has 1 to {MAX_PASSWORD} bytes")
 

@@ -1,7 +1,7 @@
 """Roles of tokens and API keys, as grants for the access check.
 
-These are the roles' names that issuers of tokens use, whatever their case; the built-in roles of users (`user`) and a
-tenant's own count as well. Where a tenant has a role of its own under such a name, that one is meant.
+These are role names used by token issuers, ignoring case; the built-in roles of users (`user`) and a tenant's own are
+valid as well. A tenant's own role takes precedence over one of the same name here.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from penstock.broker.errors import InvalidArgument
 from penstock.broker.security.access import Grant, Permission
 from penstock.broker.security.user import BUILT_IN, PERMISSIONS, Directory
 
-KEPT: Final = 10_000  # identities whose grants are remembered
-AUDITED: Final = "audit*"  # the topics that auditors read, and analysts do not
+KEPT: Final = 10_000  # identities whose grants are cached
+AUDITED: Final = "audit*"  # topics for auditors, and not for analysts
 
 _LOOK: Final = frozenset({Permission.READ, Permission.DESCRIBE, Permission.CACHE_READ})
 _USE: Final = _LOOK | {Permission.WRITE, Permission.COMMIT, Permission.CREATE, Permission.CACHE_WRITE}
@@ -49,7 +49,7 @@ ROLES: Final[Mapping[str, Callable[[str, str], tuple[Grant, ...]]]] = {
 
 
 def check(directory: Directory, tenant: str, roles: Sequence[str]) -> None:
-    """Raises InvalidArgument if there is one that means nothing in the tenant."""
+    """Raises InvalidArgument if one of them does not exist in the tenant."""
     for name in roles:
         if _allowed("", directory, tenant, name) is None:
             there = ", ".join([*BUILT_IN, *ROLES, *directory.roles.get(tenant, {})][:20])
@@ -57,14 +57,14 @@ def check(directory: Directory, tenant: str, roles: Sequence[str]) -> None:
 
 
 def grants(directory: Directory, principal: str, tenant: str, roles: Sequence[str]) -> tuple[Grant, ...]:
-    """The grants of the roles together. An unknown role grants nothing."""
+    """The combined grants of the roles. An unknown role grants nothing."""
     found = [_allowed(principal, directory, tenant, name) or () for name in roles]
-    # One grant even of nothing: who is there at all may do what everyone may.
+    # At least an empty grant: with none at all, even the grants of everyone would not apply.
     return tuple(grant for some in found for grant in some) or (Grant(principal, frozenset(), tenant),)
 
 
 def _allowed(principal: str, directory: Directory, tenant: str, name: str) -> tuple[Grant, ...] | None:
-    """None if there is no such role."""
+    """The grants of a role; None if there is no such role."""
     role = directory.role(tenant, name)
     if role is None and (made := ROLES.get(name.lower())) is not None:
         return made(principal, tenant)
@@ -75,11 +75,11 @@ def _allowed(principal: str, directory: Directory, tenant: str, name: str) -> tu
 
 
 class RoleGrants:
-    """Remembers them, since every request asks. It follows the state: a change of a role acts at once."""
+    """A cache of grants, needed by every request. It follows the state: a change of a role takes effect immediately."""
 
     def __init__(self, current: Callable[[], Directory]) -> None:
         self._current = current
-        self._seen: Directory | None = None  # what `_grants` was made of, and in which version
+        self._seen: Directory | None = None  # what `_grants` was derived from, and its version
         self._version = 0
         self._grants: dict[tuple[str, str, tuple[str, ...]], tuple[Grant, ...]] = {}
 

@@ -1,8 +1,8 @@
-"""Login sessions, for clients that cannot keep a password: a browser's. Who has proved who they are is given a secret,
-and is known by it for a while.
+"""Login sessions, for clients that should not store a password, such as browsers. After a login the client gets a
+secret, which identifies it for a while.
 
-Kept in memory only: after a restart everybody logs in again. What an identity may do is checked by each operation, so
-that a session of a user who was disabled does nothing more; one whose password was changed is over.
+Kept in memory only: after a restart everybody logs in again. Every operation checks permissions, so that a session of a
+disabled user becomes useless; a change of the password ends the user's sessions.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from penstock.broker.security.user import User
 from penstock.broker.tenancy.fair_share import check_room
 
 MAX_SESSIONS: Final = 10_000
-MAX_OF_ONE: Final = 16  # of one identity: the oldest goes for one more
-IDLE_US: Final = 8 * 3600_000_000  # since it was last used
+MAX_OF_ONE: Final = 16  # per identity; beyond it the oldest is dropped
+IDLE_US: Final = 8 * 3600_000_000  # since its last use
 LONGEST_US: Final = 24 * 3600_000_000
 
 
 class Session(NamedTuple):
     identity: Identity
-    expires: int  # µs since 1970, however much it is used
+    expires: int  # µs since 1970, regardless of use
     used: int
-    proof: str | None  # the stored hash of the password that it was opened with
+    proof: str | None  # the stored password hash at the time of the login
 
 
 class Sessions:
@@ -36,11 +36,12 @@ class Sessions:
         self._limits = limits
         self._clock = clock
         self._user_of = user_of
-        self._open: dict[bytes, Session] = {}  # by the hash of the secret; oldest first
+        self._open: dict[bytes, Session] = {}  # by hash of the secret; oldest first
 
     def open(self, identity: Identity) -> tuple[str, int]:
-        """The secret of a new session of somebody who has just logged in, and when it ends at the latest. Raises
-        LimitReached."""
+        """The secret of a new session for an identity that has just logged in, and its latest end. Raises
+        LimitReached.
+        """
         now = self._clock()
         self._drop_old(now)
         mine = [key for key, session in self._open.items() if session.identity[:2] == identity[:2]]
@@ -55,7 +56,7 @@ class Sessions:
         return secret, expires
 
     def find(self, secret: str) -> Session | None:
-        """The session of this secret, if it is not over. It counts as used."""
+        """The session with this secret, unless it has ended. Counts as a use."""
         key, now = _key(secret), self._clock()
         session = self._open.get(key)
         if session is None:

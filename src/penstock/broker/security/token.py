@@ -1,7 +1,7 @@
-"""JSON Web Tokens: the policy by which they are accepted, and the keys that they are signed with.
+"""JSON Web Tokens: the policy for accepting them, and the keys that sign them.
 
-What a token says is the business of `token_claims`, its signature that of `token_keys`; both load the library for
-tokens, so that they are imported only where keys are configured. Who presents a token is let in by `tokens`.
+`token_claims` interprets the claims, `token_keys` checks the signature; both import the library for tokens, so they are
+imported only if keys are configured. `tokens` authenticates clients.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from joserfc.jwk import OctKey, OKPKey
 
 MAX_TOKEN: Final = 8 << 10  # characters
-MAX_KEYS: Final = 16  # each may be tried for each token
-PERMISSIONS_ISSUER: Final = "felix-auth"  # of tokens with permissions, if not the one that is configured
+MAX_KEYS: Final = 16  # any of them may be tried for each token
+PERMISSIONS_ISSUER: Final = "felix-auth"  # accepted for tokens with permissions, besides the configured one
 PERMISSIONS_AUDIENCE: Final = "felix-broker"
 PRINCIPAL: Final = "token:"  # prefix of a subject in the name of an identity
 
-# A key takes the algorithms of its own kind and no other. So nobody can sign with the text of a public key as if it
-# were a secret, and `none` is no algorithm at all. `Ed25519` is the newer name of what most issuers call `EdDSA`.
+# A key accepts only the algorithms of its own kind. So nobody can use the text of a public key as an HMAC secret, and
+# `none` is not an algorithm. `Ed25519` is the newer name of what most issuers call `EdDSA`.
 SECRET_ALGORITHMS: Final = ("HS256",)
 CURVE_ALGORITHMS: Final = ("EdDSA", "Ed25519")
 
-_START: Final = "eyJ"  # the first characters of every token: a JSON object in base64
+_START: Final = "eyJ"  # the beginning of every token: a JSON object in base64
 
 Kind: TypeAlias = Literal["HS256", "EdDSA"]
 """The algorithm that a token was signed with."""
@@ -32,7 +32,7 @@ Kind: TypeAlias = Literal["HS256", "EdDSA"]
 
 @dataclass(frozen=True, slots=True)
 class TokenKey:
-    """A key of an issuer. `id` is the `kid` that a token may name it by."""
+    """A key of an issuer. `id` is the `kid` in a token's header."""
 
     id: str
     kind: Kind
@@ -44,31 +44,31 @@ class TokenKey:
 
     @property
     def signs(self) -> bool:
-        """False for a public key."""
+        """Whether it can sign; False for a public key."""
         return bool(self.key.is_private)
 
 
 @dataclass(frozen=True, slots=True)
 class TokenPolicy:
-    """Whose tokens are accepted. An empty issuer or audience: any."""
+    """The tokens to accept. An empty issuer or audience accepts any."""
 
     keys: Sequence[TokenKey] = ()
     issuer: str = ""
     audience: str = ""
-    tenants: Mapping[str, str] = field(default_factory=dict)  # `tenant_id` → the tenant's name, if it is another
+    tenants: Mapping[str, str] = field(default_factory=dict)  # `tenant_id` → tenant name, if different
 
 
 class Signed(NamedTuple):
-    """A payload that was signed with one of our keys."""
+    """A payload signed with one of our keys."""
 
     payload: bytes
     kind: Kind
 
 
 class Unacceptable(Exception):
-    """A token that was signed by the right key and is not accepted. The text says why."""
+    """A token with a valid signature that is not accepted. The message says why."""
 
 
 def looks_like_one(text: str) -> bool:
-    """True if it can be a token at all: API keys come by the same way."""
+    """Whether it has the form of a token: API keys arrive in the same field."""
     return text.startswith(_START) and text.count(".") == 2

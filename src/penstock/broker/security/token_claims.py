@@ -1,9 +1,9 @@
-"""The claims of a JSON Web Token: which of them are required, and whose identity they describe.
+"""The claims of a JSON Web Token: which are required, and the identity they describe.
 
-A token says what its subject may do in one of two ways: by roles, whose meaning the broker knows, or by permissions,
-which mean themselves (`token_permissions`). Its claims tell which of the two it is.
+A token states the permissions of its subject either as roles, which the broker defines, or as explicit permissions
+(`token_permissions`). The claims show which of the two it is.
 
-Pure. That the signature is right has been seen before (`token_keys`).
+Pure. The signature was verified before (`token_keys`).
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from penstock.broker.security.token import (
 MAX_ROLES: Final = 100
 MAX_TENANT: Final = (1 << 64) - 1
 LEEWAY: Final = 30  # s by which the clocks of issuer and broker may differ
-PERMISSIONS_LEEWAY: Final = 60  # the same for tokens with permissions
+PERMISSIONS_LEEWAY: Final = 60  # likewise, for tokens with permissions
 SECOND: Final = 1_000_000  # µs
-LAST: Final = 1 << 53  # s; nothing lasts longer
+LAST: Final = 1 << 53  # s; upper bound of an expiry
 
 _Label = Annotated[str, Meta(min_length=1, max_length=255)]
 _Moment = int | float  # s since 1970
@@ -44,7 +44,7 @@ class Claims(msgspec.Struct, frozen=True):
     """The claims of a token with roles. Others are ignored."""
 
     sub: _Label
-    tenant_id: Annotated[int, Meta(ge=0)] | _Label  # MessagePack and JSON have larger numbers than u64; see `_tenant`
+    tenant_id: Annotated[int, Meta(ge=0)] | _Label  # JSON numbers may exceed u64; see `_tenant`
     roles: Annotated[list[_Label], Meta(min_length=1, max_length=MAX_ROLES)]
     exp: _Moment
     nbf: _Moment | None = None
@@ -86,9 +86,10 @@ _REFUSED: Final = {
 
 
 def decode(payload: bytes, kind: Kind) -> AnyClaims:
-    """The claims of a payload that was signed with a key of this kind. Raises Unacceptable.
+    """The claims of a payload signed with a key of this kind. Raises Unacceptable.
 
-    Permissions take a key that only the issuer has: a secret is known wherever such tokens are checked."""
+    Permissions require a key that only the issuer has: an HMAC secret is known to everyone who verifies tokens.
+    """
     try:
         if _shape.decode(payload).perms is msgspec.UNSET:
             return _decoder.decode(payload)
@@ -100,12 +101,14 @@ def decode(payload: bytes, kind: Kind) -> AnyClaims:
 
 
 def identity(claims: AnyClaims, policy: TokenPolicy, peer: str, now: int, tenant: str | None = None) -> Identity:
-    """The identity that presents it, at `now` in µs, and if it has to be one of this tenant. Raises Unacceptable."""
+    """The identity that presents the token at `now` (µs); if `tenant` is given, it must be of that tenant. Raises
+    Unacceptable.
+    """
     permits = isinstance(claims, PermissionClaims)
     leeway = PERMISSIONS_LEEWAY if permits else LEEWAY
     _check_registered(claims, policy, now, leeway, permits=permits)
     expires = _moment(claims.exp) + leeway * SECOND
-    if expires <= now:  # the library counts whole seconds
+    if expires <= now:  # the library only checks whole seconds
         raise Unacceptable("it has expired")
     if not claims.sub.isprintable():
         raise Unacceptable("its subject is not printable")
@@ -119,8 +122,9 @@ def identity(claims: AnyClaims, policy: TokenPolicy, peer: str, now: int, tenant
 
 
 def _check_registered(claims: AnyClaims, policy: TokenPolicy, now: int, leeway: int, *, permits: bool) -> None:
-    """Check the times, the issuer and the audience. Tokens with permissions may be those of an issuer that puts its
-    own names there, whatever is configured."""
+    """Check the times, the issuer and the audience. For tokens with permissions, fixed names are accepted besides the
+    configured ones.
+    """
     issuers, audiences = [PERMISSIONS_ISSUER] * permits, [PERMISSIONS_AUDIENCE] * permits
     issuers += [policy.issuer] if policy.issuer else []
     audiences += [policy.audience] if policy.audience else []
@@ -131,7 +135,7 @@ def _check_registered(claims: AnyClaims, policy: TokenPolicy, now: int, leeway: 
     found: dict[str, Any] = {name: getattr(claims, name) for name in ("exp", "nbf", "iat", "iss", "aud")}
     if not all(math.isfinite(moment) for moment in (claims.exp, claims.nbf or 0, claims.iat or 0)):
         raise Unacceptable("a time in it is none")
-    # One that is required and missing is blank, which is refused in its turn.
+    # A missing required claim becomes blank, which the registry rejects.
     present = {
         name: "" if value is None else value for name, value in found.items() if value is not None or name in required
     }
@@ -158,5 +162,5 @@ def _checked(name: str) -> str:
 
 
 def _moment(seconds: _Moment) -> int:
-    """In µs, and within what can be."""
+    """The time in µs, clamped to a valid range."""
     return int(max(0, min(seconds, LAST)) * SECOND)

@@ -1,6 +1,6 @@
-"""The keys that JSON Web Tokens are signed with: how one is read, how a signature is checked, and how one is made.
+"""The keys that sign JSON Web Tokens: reading them, checking signatures, and signing.
 
-Loaded only where such keys are configured. What a token says is the business of `token_claims`.
+Imported only if such keys are configured. `token_claims` interprets the payload.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from joserfc.jwk import OctKey, OKPKey
 from penstock.broker.errors import InvalidArgument
 from penstock.broker.security.token import CURVE_ALGORITHMS, MAX_KEYS, MAX_TOKEN, SECRET_ALGORITHMS, Signed, TokenKey
 
-MIN_SECRET: Final = 32  # bytes: as many as the hash of HS256 has
+MIN_SECRET: Final = 32  # bytes: the size of the hash in HS256
 MAX_SECRET: Final = 4096
 CURVE: Final = "Ed25519"
 
-_JSON: Final = re.compile(rb'\s*\{\s*["}]')  # how a set begins, and no secret does
+_JSON: Final = re.compile(rb'\s*\{\s*["}]')  # the beginning of a JWKS, which no secret has
 
 
 _UNUSABLE: Final = (JoseError, UnsupportedAlgorithm, ValueError, TypeError, KeyError)
@@ -30,7 +30,7 @@ _UNUSABLE: Final = (JoseError, UnsupportedAlgorithm, ValueError, TypeError, KeyE
 
 
 class _SetMember(msgspec.Struct, frozen=True):
-    """One key of a set (RFC 7517), if it is what it must be for our tokens; others have other fields."""
+    """One key of a set (RFC 7517), with the fields needed for our tokens; others are ignored."""
 
     kty: str = ""
     crv: str = ""
@@ -41,7 +41,7 @@ class _SetMember(msgspec.Struct, frozen=True):
     d: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
     @property
-    def public(self) -> dict[str, str | list[str]]:  # as the library wants it typed
+    def public(self) -> dict[str, str | list[str]]:  # the type that the library expects
         return {"kty": self.kty, "crv": self.crv, "x": self.x}
 
     @property
@@ -57,27 +57,30 @@ _set_decoder: Final = msgspec.json.Decoder(_Set)
 
 
 class _Registry(jws.JWSRegistry):
-    """Only the algorithms of our keys. The library warns of the name `EdDSA` at each use; it stays in use for years."""
+    """Accepts only the algorithms of our keys, and without the library's warning about the name `EdDSA`, which will be
+    in use for years.
+    """
 
     max_payload_length = MAX_TOKEN
 
-    def get_alg(self, name: str) -> Any:  # the library does not give its type a public name
+    def get_alg(self, name: str) -> Any:  # its type has no public name in the library
         if name not in SECRET_ALGORITHMS and name not in CURVE_ALGORITHMS:
             raise UnsupportedAlgorithmError(name[:40])
         return self.algorithms[name]
 
 
-_registry: Final = _Registry(strict_check_header=False)  # headers that nobody knows are to be ignored
+_registry: Final = _Registry(strict_check_header=False)  # unknown headers are ignored
 
 
 def read_all(id: str, data: bytes) -> tuple[TokenKey, ...]:  # noqa: A002 - it is the key's id
-    """The keys in a file of the broker: one as `read` has it, or those of a set (JWKS). Raises InvalidArgument."""
+    """The keys in a file: one in the formats of `read`, or those of a set (JWKS). Raises InvalidArgument."""
     return _read_set(id, data) if _JSON.match(_head(data)) else (read(id, data),)
 
 
 def read(id: str, data: bytes, *, signing: bool = False) -> TokenKey:  # noqa: A002 - it is the key's id
-    """A key from its file: a PEM with an Ed25519 key, or else a secret. The broker has no use for a private key, so it
-    is taken only for `signing`. Raises InvalidArgument."""
+    """A key from its file: a PEM with an Ed25519 key, or else a secret. A private key is accepted only for `signing`,
+    as the broker does not need one. Raises InvalidArgument.
+    """
     head = _head(data)
     if b"-----BEGIN" in head:
         return _read_pem(id, data, signing=signing)
@@ -109,13 +112,14 @@ def _read_pem(id: str, data: bytes, *, signing: bool) -> TokenKey:  # noqa: A002
 
 
 def _head(data: bytes) -> bytes:
-    """The bytes that tell the kind of a file, also of one in UTF-16: what others may read must never be taken for a
-    secret."""
+    """The beginning of a file, to detect its format, even in UTF-16: a file that is not secret must never be mistaken
+    for a secret.
+    """
     return data[:4096].replace(b"\0", b"").lstrip(b"\xef\xbb\xbf\xff\xfe")
 
 
 def _read_set(id: str, data: bytes) -> tuple[TokenKey, ...]:  # noqa: A002 - it is the file's
-    """The keys of a set that can have signed a token. What else is in it is for others: a set is made for anybody."""
+    """The keys of a set that may have signed a token. Other keys are ignored: a set may serve other purposes too."""
     try:
         found = _set_decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -136,26 +140,26 @@ def _reason(error: Exception) -> str:
 
 
 def _text_of(data: bytes) -> bytes:
-    """Without the end of the line that an editor or a shell puts behind a text. Other bytes are what they are."""
+    """The text without the trailing newline added by an editor or a shell. Binary data is not changed."""
     text = data.removesuffix(b"\n").removesuffix(b"\r")
     return text if text.isascii() and text.decode().isprintable() else data
 
 
 def signed(token: str, keys: Sequence[TokenKey]) -> Signed | None:
-    """The payload, if one of the keys signed it; None if none did, or if it is no token."""
+    """The payload, if one of the keys signed it; None if none did, or if it is not a token."""
     if len(token) > MAX_TOKEN:
         return None
     try:
         found = jws.extract_compact(token.encode("ascii"), registry=_registry)
         fitting = _candidates(found.headers(), keys)
         right = next((key for key in fitting if jws.validate_compact(found, key.key, registry=_registry)), None)
-    except (JoseError, ValueError, TypeError, RecursionError):  # whatever is in it, it is no token of ours
+    except (JoseError, ValueError, TypeError, RecursionError):  # malformed, so not signed by us
         return None
     return None if right is None or found.payload is None else Signed(bytes(found.payload), right.kind)
 
 
 class Pair(NamedTuple):
-    """A new key, as PEM."""
+    """A new key pair, as PEM."""
 
     private: bytes
     public: bytes
@@ -167,10 +171,11 @@ def pair() -> Pair:
 
 
 def _candidates(header: Mapping[str, object], keys: Sequence[TokenKey]) -> Sequence[TokenKey]:
-    """The keys whose algorithm it names; of these the one that it names, if we call one so.
+    """The keys with the algorithm in the header; among these only the one with its `kid`, if there is one.
 
-    Not the library's `KeySet`, which takes one key by its id or else one at random: an issuer need not name its key."""
-    if "crit" in header:  # it wants something understood that we do not know
+    Not the library's `KeySet`, which picks a key by id or else at random: an issuer need not send a `kid`.
+    """
+    if "crit" in header:  # it requires an extension that we do not support
         return ()
     fitting = [key for key in keys if header.get("alg") in key.algorithms]
     named = [key for key in fitting if key.id == header.get("kid")]
@@ -178,7 +183,7 @@ def _candidates(header: Mapping[str, object], keys: Sequence[TokenKey]) -> Seque
 
 
 def sign(claims: Mapping[str, object], key: TokenKey) -> str:
-    """A token. Raises InvalidArgument for a public key."""
+    """A signed token. Raises InvalidArgument for a public key."""
     if not key.signs:
         raise InvalidArgument("a public key cannot sign")
     header = {"typ": "JWT", "alg": key.kind, "kid": key.id}

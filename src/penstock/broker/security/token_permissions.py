@@ -1,9 +1,9 @@
 """The permissions that a token can carry itself, as grants for the access check.
 
-A permission is `ACTION:KIND:PATH`, such as `stream.publish:stream:acme/default/orders`. What stands behind the action
-is a pattern for the whole text, in which `*` is any run of characters, also of slashes, and everything else is itself.
-The access check compares tenant, namespace and name each with a pattern of its own, so that a pattern becomes as many
-grants as there are ways to cut it into those: one, for almost all.
+A permission is `ACTION:KIND:PATH`, such as `stream.publish:stream:acme/default/orders`. The part after the action is a
+pattern for the whole text, in which `*` matches any run of characters, including slashes, and everything else is
+literal. The access check matches tenant, namespace and name separately, so a pattern becomes one grant for each way to
+split it into these: a single one, in almost all cases.
 """
 
 from __future__ import annotations
@@ -17,38 +17,40 @@ from penstock.broker.security.access import OF_CACHES, Grant, Permission
 from penstock.broker.security.user import PERMISSIONS
 
 MAX_PERMISSIONS: Final = 1_000  # of one token
-MAX_PERMISSION: Final = 1_024  # characters; a longer one means nothing
-MAX_STARS: Final = 8  # of one; each may double the ways to cut it
-MAX_GRANTS: Final = 1_000  # that those of one token become; what would be more means nothing
+MAX_PERMISSION: Final = 1_024  # characters; longer ones are ignored
+MAX_STARS: Final = 8  # of one; each may double the ways to split it
+MAX_GRANTS: Final = 1_000  # resulting from one token; further ones are ignored
 
 _MANAGED: Final = frozenset({Permission.CREATE, Permission.DELETE, Permission.ALTER, Permission.DESCRIBE})
 
 
 class Action(NamedTuple):
-    """The permissions of an action, and the kind of its resources."""
+    """The permissions of an action, and its kind of resource."""
 
     kind: str
     permissions: frozenset[Permission]
 
 
 ACTIONS: Final[Mapping[str, Action]] = {
-    # As roles that append: the first who uses a stream makes it, if topics may come into being so.
+    # Includes CREATE, like roles that append: streams may be created on first use.
     "stream.publish": Action("stream", PERMISSIONS["write"] - OF_CACHES),
     "stream.subscribe": Action("stream", frozenset({Permission.READ, Permission.DESCRIBE})),
     "cache.read": Action("cache", frozenset({Permission.CACHE_READ})),
     "cache.write": Action("cache", frozenset({Permission.CACHE_WRITE})),
-    # Who manages does not thereby see what is in it.
+    # Managing does not include reading.
     "stream.manage": Action("stream", _MANAGED),
     "ns.manage": Action("namespace", _MANAGED),
     "tenant.manage": Action("tenant", _MANAGED),
 }
 """Others mean nothing here: a cache need not be made, and who may grant what is decided by the issuer."""
 
-_ALSO: Final[Mapping[str, str]] = {"ns": "namespace"}  # kinds that are spelt in two ways
+_ALSO: Final[Mapping[str, str]] = {"ns": "namespace"}  # alternative spellings of kinds
 
 
 def grants(principal: str, tenant: str, permissions: Sequence[str]) -> tuple[Grant, ...]:
-    """The grants of these in the tenant. One that is malformed, unknown or about another tenant allows nothing."""
+    """The grants of these permissions in the tenant. Malformed and unknown ones, and those for other tenants, grant
+    nothing.
+    """
     given: dict[tuple[str, str], set[Permission]] = defaultdict(set)
     for text in permissions[:MAX_PERMISSIONS]:
         name, _, resource = text.partition(":")
@@ -65,17 +67,17 @@ def grants(principal: str, tenant: str, permissions: Sequence[str]) -> tuple[Gra
 
 
 def meaning(text: str, tenant: str) -> frozenset[Permission]:
-    """The permissions of one of them somewhere in the tenant; for telling whoever makes a token."""
+    """The effective permissions of one of them in the tenant, to inform whoever creates a token."""
     return frozenset[Permission]().union(*(grant.permissions for grant in grants("", tenant, [text])))
 
 
 def matches(text: str, pattern: str) -> bool:
-    """True if the whole text fits; `*` is any run of characters."""
+    """Whether the whole text matches; `*` is any run of characters."""
     return fnmatchcase(text, _escaped(pattern))
 
 
 def _places(kind: str, resource: str, tenant: str) -> Iterator[tuple[str, str]]:
-    """Patterns of namespace and name in which the resource's pattern is the same as where the tenant is this one."""
+    """Patterns of namespace and name that together are equivalent to the resource's pattern within this tenant."""
     for spelt, path in _cuts(resource, ":"):
         if not any(matches(known, spelt) for known in (kind, *(also for also in _ALSO if _ALSO[also] == kind))):
             continue
@@ -89,8 +91,10 @@ def _places(kind: str, resource: str, tenant: str) -> Iterator[tuple[str, str]]:
 
 
 def _cuts(pattern: str, separator: str) -> Iterator[tuple[str, str]]:
-    """The patterns before and behind the first separator of a text: the text fits the pattern if and only if its two
-    sides fit those of one of the cuts. What stands for that separator is the pattern's own first, or a star before."""
+    """The ways to split a pattern at the first separator of the text: a text matches the pattern if and only if its two
+    sides match those of one of the splits. The separator matches either the pattern's own first one, or a star before
+    it.
+    """
     for at, character in enumerate(pattern):
         if character == separator:
             yield pattern[:at], pattern[at + 1 :]
@@ -100,5 +104,5 @@ def _cuts(pattern: str, separator: str) -> Iterator[tuple[str, str]]:
 
 
 def _escaped(pattern: str) -> str:
-    """As the access check reads patterns, where `?` and `[` are special too."""
+    """The pattern in the syntax of the access check, where `?` and `[` are special too."""
     return pattern.replace("[", "[[]").replace("?", "[?]")

@@ -1,7 +1,7 @@
-"""Letting in who presents a JSON Web Token, and what such an identity may do: as its roles or its permissions say,
-until it expires.
+"""Authentication with JSON Web Tokens, and the grants of such identities: from roles or permissions, until the token
+expires.
 
-Nothing of a token is kept. A connection that was opened with one may do nothing more once the token has expired.
+Tokens are not stored. A connection that was opened with one has no permissions after it has expired.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ class Tokens:
         return bool(self.policy.keys)
 
     def authenticate(self, token: str, peer: str, now: int | None = None, *, tenant: str | None = None) -> Verdict:
-        """Whose token this is; see `Keys.authenticate`. It takes 0.05 to 0.3 ms for each key that is tried. A signature
-        cannot be guessed: the right one is taken whatever else came from its host."""
+        """The identity of a token; see `Keys.authenticate`. Takes 0.05 to 0.3 ms per key tried. A signature cannot be
+        guessed, so the right one is accepted whatever else came from its host.
+        """
         if not self._access.enforced:
             return ANONYMOUS._replace(peer=peer)
         moment = self._clock() if now is None else now
@@ -55,23 +56,23 @@ class Tokens:
             else:
                 locks = self._lockout.failed(host, None, moment)
         else:
-            from penstock.broker.security import token_claims  # here, because few brokers have keys of tokens
+            from penstock.broker.security import token_claims  # imported here, because few brokers use tokens
 
             try:
                 verdict = token_claims.identity(token_claims.decode(*signed), self.policy, peer, moment, tenant)
-            except Unacceptable as error:  # it was signed, so nobody is guessing: no step towards a lock-out
+            except Unacceptable as error:  # validly signed, so not a guess: not counted for lock-out
                 reason = str(error)
         return self._outcome.conclude(verdict, peer, "token", reason, locks=locks)
 
     def _signed(self, token: str) -> Signed | None:
         if not self.policy.keys or len(token) > rules.MAX_TOKEN or not rules.looks_like_one(token):
             return None
-        from penstock.broker.security import token_keys  # here, because few brokers have any
+        from penstock.broker.security import token_keys  # imported here, because few brokers use tokens
 
         return token_keys.signed(token, self.policy.keys)
 
     def grants(self, identity: Identity) -> Sequence[Grant] | None:
-        """For `Access.grants_of`: None for an identity without a token, no grant for one whose token has expired."""
+        """Implements `Access.grants_of`: None for an identity without a token, empty if its token has expired."""
         if not identity.name.startswith(rules.PRINCIPAL):
             return None
         if identity.expires is None or identity.expires <= self._clock() or identity.tenant is None:

@@ -1,7 +1,7 @@
-"""Users, roles and topics' access lists: what is kept of them, and what may happen to them.
+"""Users, roles and access lists of topics: their state, and the rules for changing them.
 
-Nothing here changes anything except `apply_directory`; `Users` keeps the events that the decisions return. Users and
-roles belong to a tenant; a list belongs to a topic's name, whether or not there is such a topic.
+Only `apply_directory` and `forget_tenant` change anything; `Users` commits the events that the other functions return.
+Users and roles belong to a tenant; an access list belongs to the name of a topic, whether or not that topic exists.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ MAX_LABEL: Final = 255  # characters of a user's or a role's name
 MAX_DESCRIPTION: Final = 1_000  # characters
 MAX_ROLES: Final = 100  # of one user, or in one list
 MAX_LISTED: Final = 1_000  # users in one list
-NO_USERS: Final = ("key:", "token:")  # of API keys and subjects of tokens in lists; no user's name begins like that
+NO_USERS: Final = ("key:", "token:")  # API keys and token subjects in access lists; reserved prefixes of user names
 
-PRINCIPAL: Final = "user:"  # what is put before a user's name to make it that of an identity
+PRINCIPAL: Final = "user:"  # prefix of a user's name in an identity
 
 PERMISSIONS: Final[Mapping[str, frozenset[Permission]]] = {
     "read": frozenset({Permission.READ, Permission.COMMIT, Permission.DESCRIBE, Permission.CACHE_READ}),
-    "write": frozenset(  # create: on first use
+    "write": frozenset(  # CREATE: for creation on first use
         {Permission.WRITE, Permission.DESCRIBE, Permission.CREATE, Permission.CACHE_WRITE}
     ),
     "admin": frozenset({Permission.ADMIN}),
-    "phi": frozenset({Permission.PHI}),  # beside `read` and `write`; `admin` has it
+    "phi": frozenset({Permission.PHI}),  # in addition to `read` and `write`; included in `admin`
 }
 """The coarse permissions that roles are made of, and what each is in the access check."""
 
@@ -46,7 +46,7 @@ ADMINISTRATION: Final = ("read", "write", "admin")
 class User(msgspec.Struct, frozen=True):
     tenant: str
     name: str
-    hash: str  # of the password, with its salt and cost in it; nothing in it opens anything
+    hash: str  # of the password, including salt and cost
     roles: tuple[str, ...]
     enabled: bool
     created: int  # µs since 1970
@@ -57,7 +57,7 @@ class User(msgspec.Struct, frozen=True):
 
 
 class Role(msgspec.Struct, frozen=True):
-    """A role: what a user may do everywhere in the tenant. `permissions` are the coarse ones: read, write, admin."""
+    """A role: permissions everywhere in the tenant. `permissions` are the coarse ones: read, write, admin."""
 
     name: str
     permissions: tuple[str, ...]
@@ -76,8 +76,9 @@ BUILT_IN: Final[Mapping[str, Role]] = {
 
 
 class Acl(msgspec.Struct, frozen=True):
-    """An access list: who may use one topic, beside those whose role allows it; or, with `restrict`, instead of
-    them."""
+    """An access list: who may use a topic, in addition to those whose role allows it; or, with `restrict`, instead of
+    them.
+    """
 
     topic: str
     public: bool
@@ -87,21 +88,23 @@ class Acl(msgspec.Struct, frozen=True):
 
 
 class UserPolicy(NamedTuple):
-    """The access to topics without a list, the meaning of a public topic, and the cost of users' passwords."""
+    """The access to topics without a list, the meaning of a public topic, and the cost of password hashes."""
 
     default_public: bool = False
-    allow_anonymous: bool = False  # public also for those who did not log in
+    allow_anonymous: bool = False  # public topics are open to clients that are not logged in
     password_cost: PasswordCost = PasswordCost()
 
 
 @dataclass(slots=True)
 class Directory:
-    """All of them. Users and roles belong to a tenant, access lists to a scope. The built-in roles are not in it."""
+    """All users, roles and access lists. Users and roles are by tenant, access lists by scope. Built-in roles are not
+    included.
+    """
 
     users: dict[str, dict[str, User]] = field(default_factory=dict)
     roles: dict[str, dict[str, Role]] = field(default_factory=dict)
     acls: dict[Scope, dict[str, Acl]] = field(default_factory=dict)
-    version: int = 0  # of this object: another one after every change
+    version: int = 0  # incremented by every change
 
     def user(self, tenant: str, name: str) -> User | None:
         return self.users.get(tenant, {}).get(name)
@@ -110,7 +113,7 @@ class Directory:
         return BUILT_IN.get(name) or self.roles.get(tenant, {}).get(name)
 
     def permissions(self, user: User) -> tuple[str, ...]:
-        """The permissions of the user's roles together, whether or not the user is enabled."""
+        """The combined permissions of the user's roles, whether or not the user is enabled."""
         given = {
             permission
             for name in user.roles
@@ -120,7 +123,7 @@ class Directory:
         return tuple(permission for permission in PERMISSIONS if permission in given)
 
 
-# -- what happened
+# -- applying events
 
 
 def apply_directory(
@@ -156,7 +159,7 @@ def apply_directory(
 
 
 def _strike(directory: Directory, tenant: str, user: str = "", role: str = "") -> None:
-    """Off all lists: whoever gets the same name later is somebody else."""
+    """Remove a user or role from all lists: a later one with the same name is a different one."""
     for scope, acls in directory.acls.items():
         if scope.tenant != tenant:
             continue
@@ -168,7 +171,7 @@ def _strike(directory: Directory, tenant: str, user: str = "", role: str = "") -
 
 
 def forget_tenant(directory: Directory, tenant: str) -> None:
-    """The tenant is gone, and so are its users, its roles and the access lists of its topics."""
+    """The tenant was deleted: remove its users, roles and access lists."""
     directory.version += 1
     directory.users.pop(tenant, None)
     directory.roles.pop(tenant, None)
@@ -177,7 +180,7 @@ def forget_tenant(directory: Directory, tenant: str) -> None:
 
 
 def events_of(directory: Directory) -> Iterator[UserSet | RoleSet | AclSet]:
-    """The events that would make this directory, for a snapshot."""
+    """The events that recreate this directory, for a snapshot."""
     for users in directory.users.values():
         for user in users.values():
             yield UserSet(user.tenant, user.name, user.hash, list(user.roles), user.enabled, user.created, user.updated)
@@ -189,7 +192,7 @@ def events_of(directory: Directory) -> Iterator[UserSet | RoleSet | AclSet]:
             yield AclSet(*scope, acl.topic, acl.public, list(acl.users), list(acl.roles), acl.restrict)
 
 
-# -- what may happen
+# -- deciding
 
 
 def create(
@@ -223,7 +226,7 @@ def update(
     hash: str | None = None,  # noqa: A002
     may_lock: bool = False,
 ) -> UserSet:
-    """None leaves a thing as it is. With `may_lock`, also if no administrator is left."""
+    """The event that updates a user; None leaves a field unchanged. Unless `may_lock`, an administrator must remain."""
     user = find(directory, tenant, name)
     event = UserSet(
         tenant,
@@ -312,7 +315,7 @@ def set_acl(directory: Directory, limits: Limits, policy: UserPolicy, scope: Sco
 
 
 def remove_acl(directory: Directory, scope: Scope, topic: str) -> AclRemoved | None:
-    """None if there is none."""
+    """The event that removes the list; None if there is none."""
     return AclRemoved(*scope, topic) if topic in directory.acls.get(scope, {}) else None
 
 
@@ -328,7 +331,7 @@ def _administers(directory: Directory, tenant: str, roles: Sequence[str]) -> boo
 
 
 def _check_not_last(directory: Directory, tenant: str, name: str) -> None:
-    """Raises InvalidArgument if this user alone administers the tenant: the door would be locked from inside."""
+    """Raises InvalidArgument if this user is the only administrator of the tenant, who could then not be replaced."""
     users = directory.users.get(tenant, {})
     administrators = (
         user.name for user in users.values() if user.enabled and _administers(directory, tenant, user.roles)
@@ -338,7 +341,7 @@ def _check_not_last(directory: Directory, tenant: str, name: str) -> None:
 
 
 def _known_roles(directory: Directory, tenant: str, names: Sequence[str]) -> list[str]:
-    """Each once. Raises RoleNotFound."""
+    """The roles without duplicates. Raises RoleNotFound."""
     if len(names) > MAX_ROLES:
         raise InvalidArgument(f"More than {MAX_ROLES} roles")
     for name in names:

@@ -1,9 +1,9 @@
-"""Fanout: all subscribers of a partition get all of its records, each at its own pace, and a chunk that is read for one
-serves every other that reaches the same offset.
+"""Fan-out: all subscribers of a partition get all of its records, each at its own pace; a chunk that is read for one is
+reused for all others that reach the same offset.
 
 A subscriber polls for the next chunk whenever it has room, and is woken when there is more; there is no task, timer or
-queue for each. Subscribers at the end of the log share each chunk, and the bytes that a protocol made of it. One that
-is further behind reads its own way through the log, off the loop where a disk is involved.
+queue per subscriber. Subscribers at the end of the log share each chunk and its encoded bytes. One that is further
+behind reads the log separately, off the loop if a disk is involved.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ from penstock.log.errors import LogError, OffsetOutOfRange
 
 logger = logging.getLogger(__name__)
 
-MAX_CHUNKS_PER_READ: Final = 8  # chunks that one read brings, at most
-READ_BYTES: Final = 1 << 20  # at most in one read, unless a single chunk may be larger
+MAX_CHUNKS_PER_READ: Final = 8  # most chunks of one read
+READ_BYTES: Final = 1 << 20  # most bytes of one read, unless a single chunk may be larger
 IDLE_US: Final = 2_000_000  # after which chunks that nobody polled are dropped
 
 
 class FanoutSubscriber(Protocol):
-    """One that gets records. All methods are called on the broker's thread."""
+    """A receiver of records. All methods are called on the broker's thread."""
 
     def wake(self) -> None:
-        """There is more, or an error: `FanoutCursor.poll` again. Called once per `poll` that gave None."""
+        """There is more, or an error: call `FanoutCursor.poll` again. Called once per `poll` that returned None."""
 
     def topic_deleted(self) -> None:
         """The topic was deleted."""
 
 
 class FanoutRef(NamedTuple):
-    """A partition of one topic, in chunks of one size."""
+    """A partition of a topic, with a chunk size."""
 
     scope: Scope
     topic: str
@@ -76,14 +76,14 @@ class FanoutCursor:
         self._identity = identity
         self.subscriber = subscriber
         self.position = position  # the offset of the next record
-        self.group: CommitGroup | None = None  # the last chunk is true once this is committed
-        self._prefetched: EncodedChunk | None = None  # a chunk that was read for it, off the loop
-        self._error: LogError | None = None  # the error that such a read ended with
+        self.group: CommitGroup | None = None  # the last chunk may be sent once this is committed
+        self._prefetched: EncodedChunk | None = None  # a chunk read for it off the loop
+        self._error: LogError | None = None  # the error of such a read
         self._skip_expired = False  # no record of the last chunk was visible
 
     @property
     def head(self) -> int:
-        """The offset behind the last record."""
+        """The offset after the last record."""
         return self._fanout.bounds().high_watermark
 
     @property
@@ -91,18 +91,19 @@ class FanoutCursor:
         return max(0, self.head - self.position)
 
     def poll(self, below: int | None = None) -> EncodedChunk | None:
-        """The next chunk, up to an offset if one is given; it may be empty. None if there is nothing now, or not yet:
-        then the subscriber is woken when there is.
+        """The next chunk, up to offset `below` if given; it may be empty. None if there is nothing yet: then the
+        subscriber is woken when there is.
 
-        Raises AccessDenied or TopicNotFound, for what was allowed at first may not be any more; OffsetOutOfRange if
-        retention has overtaken it; and LogError."""
+        Raises AccessDenied or TopicNotFound, as permissions may have been revoked meanwhile; OffsetOutOfRange if
+        retention has overtaken the cursor; and LogError.
+        """
         fanout = self._fanout
         if self._error is not None:
             error, self._error = self._error, None
-            fanout.check(self._identity)  # TopicNotFound says more than the failed read
+            fanout.check(self._identity)  # TopicNotFound is more specific than the read error
             raise error
         bounds = fanout.bounds()
-        if self.position >= bounds.high_watermark:  # most often: the last chunk ended at the head
+        if self.position >= bounds.high_watermark:  # the usual case: the last chunk ended at the head
             fanout.wait(self)
             return None
         topic = fanout.check(self._identity)
@@ -117,29 +118,31 @@ class FanoutCursor:
         return chunk
 
     def wait_at_head(self) -> bool:
-        """Whether there is nothing now; then the subscriber is woken when there is, as by a `poll` that gave None."""
+        """Whether there is nothing yet; then the subscriber is woken when there is, as after a `poll` that returned
+        None.
+        """
         if self.position < self._fanout.bounds().high_watermark:
             return False
         self._fanout.wait(self)
         return True
 
     def skip(self, position: int) -> None:
-        """Move to this position. The records between are counted as dropped."""
+        """Move to this position. The records in between are counted as dropped."""
         self._fanout.dropped(position - self.position)
         self.position = position
 
     def leave(self) -> None:
-        """The subscriber gets no more."""
+        """Unsubscribe."""
         self._fanout.leave(self)
 
-    # -- for the partition's fanout
+    # -- for PartitionFanout
 
     @property
     def skips_expired(self) -> bool:
         return self._skip_expired
 
     def prefetched(self, now: int) -> EncodedChunk | None:
-        """The chunk that was read for it, if the cursor is still where that starts."""
+        """The chunk that was read for it, if it has not expired and the cursor is still at its start."""
         chunk, self._prefetched = self._prefetched, None
         return chunk if chunk is not None and chunk.start == self.position and chunk.until > now else None
 
@@ -148,7 +151,7 @@ class FanoutCursor:
 
 
 class PartitionFanout:
-    """One partition and all its subscribers with chunks of the same size."""
+    """One partition and all its subscribers with the same chunk size."""
 
     def __init__(self, log: FanoutLog, ref: FanoutRef) -> None:
         self._log = log
@@ -159,11 +162,11 @@ class PartitionFanout:
         self._window = ChunkWindow(log.budget)
         self._appended = AppendedChunks(log.budget)
         self._cursors: dict[FanoutCursor, None] = {}
-        self._waiting: dict[FanoutCursor, None] = {}  # for the log to grow
-        self._reads: dict[int, FanoutRead] = {}  # off the loop, by where they start
-        self._readers: dict[int, dict[FanoutCursor, None]] = {}  # cursors that wait for these reads
+        self._waiting: dict[FanoutCursor, None] = {}  # waiting for the log to grow
+        self._reads: dict[int, FanoutRead] = {}  # in progress off the loop, by start offset
+        self._readers: dict[int, dict[FanoutCursor, None]] = {}  # cursors waiting for these reads
         self._visibility = Visibility()  # of all chunks in the window
-        self._used = True  # since `drop_if_unused` was called last
+        self._used = True  # since the last call of `drop_if_unused`
 
     # -- subscribers
 
@@ -208,8 +211,9 @@ class PartitionFanout:
     # -- chunks
 
     def offer(self, appended: Appended, values: Sequence[bytes]) -> None:
-        """These values have been appended, and never expire. Subscribers that wait get them from here when their
-        group is committed: this callback runs before anybody is woken."""
+        """Values that are being appended and never expire. Waiting subscribers get them from here, without a read, when
+        their group is committed: this callback runs before subscribers are woken.
+        """
         if (self._waiting or self._appended.wanted) and self._visibility.expiry is None:
             appended.group.on_done(partial(self._offered, appended, values, self._visibility))
 
@@ -222,7 +226,7 @@ class PartitionFanout:
         self._appended.clear()
 
     def check(self, identity: Identity) -> Topic:
-        """The topic, if this identity may read it now."""
+        """The topic, if this identity may read it now. Raises AccessDenied or TopicNotFound."""
         shared, ref = self._log, self.ref
         shared.access.require(identity, READ, ref.scope, ref.topic)
         state = shared.state_log.current()
@@ -233,7 +237,7 @@ class PartitionFanout:
         return topic
 
     def _follow(self, state: State, topic: Topic) -> None:
-        """Drop chunks that were read when fewer records were removed, or records expired later."""
+        """Drop cached chunks if removed records or the topic's expiry have changed."""
         visibility, expiry = self._visibility, topic.settings.expiry_seconds
         removed = state.removed.get(self._partition, NOTHING_REMOVED) if state.removed else NOTHING_REMOVED
         if removed is not visibility.removed or expiry != visibility.expiry:
@@ -241,7 +245,7 @@ class PartitionFanout:
             self._drop_chunks()
 
     def find(self, cursor: FanoutCursor, topic: Topic, bounds: Bounds) -> EncodedChunk | None:
-        """The chunk that starts at the cursor: cached, or read now. None: the cursor is woken."""
+        """The chunk that starts at the cursor: cached, or read now. None: the cursor will be woken."""
         position = cursor.position
         if position < bounds.start:
             self.dropped(bounds.start - position)
@@ -288,7 +292,7 @@ class PartitionFanout:
 
     def _cache(self, found: Sequence[EncodedChunk]) -> EncodedChunk:
         """Cache the chunks; returns the first."""
-        for chunk in reversed(found):  # so that the first stays longest
+        for chunk in reversed(found):  # so that the first is evicted last
             self._window.put(chunk)
         return found[0]
 
@@ -302,13 +306,13 @@ class PartitionFanout:
         if read.found and read.visibility is self._visibility:
             first = self._cache(read.found)
         elif read.found and read.visibility.rebuilds == self._visibility.rebuilds:
-            first = read.found[0]  # those who waited get what was visible then; after a rebuild it may be void
+            first = read.found[0]  # waiters get what was visible then; after a rebuild it may be invalid
         for cursor in waiting:
             if cursor.position == read.start:  # else it has moved meanwhile
                 cursor.deliver(first, read.error)
         self._wake(waiting)
         for cursor in waiting:
-            cursor.deliver(None, None)  # whoever did not poll reads again later
+            cursor.deliver(None, None)  # cursors that did not poll will read again later
 
     def dropped(self, count: int) -> None:
         self._log.metrics.broadcast_dropped += count
@@ -320,7 +324,7 @@ class PartitionFanout:
         self._drop_chunks()
 
     def drop_if_unused(self) -> None:
-        """Drop cached chunks if nobody polled since this was called last."""
+        """Drop cached chunks if nobody has polled since the last call."""
         if not self._used:
             self._drop_chunks()
         self._used = False
@@ -332,7 +336,7 @@ class PartitionFanout:
 
 
 class FanoutLog:
-    """The fanout of all partitions of a broker."""
+    """The fan-out of all partitions of a broker."""
 
     def __init__(self, state_log: StateLog, access: Access, metrics: Metrics, clock: Clock, executor: Executor) -> None:
         self.state_log = state_log
@@ -343,7 +347,7 @@ class FanoutLog:
         self.budget = MemoryBudget()
         self.subscribed: dict[PartitionId, list[PartitionFanout]] = {}
         self._partitions: dict[FanoutRef, PartitionFanout] = {}
-        self._swept_at = 0  # µs: when unused chunks were dropped last
+        self._swept_at = 0  # µs: time of the last removal of unused chunks
 
     def open(
         self,
@@ -355,10 +359,11 @@ class FanoutLog:
         limits: ChunkLimits,
         offset: int | None = None,
     ) -> FanoutCursor:
-        """A cursor for a subscriber, from `offset` on, or else what comes from now on. It is true once
-        what is `pending_commit` now is committed, and the subscriber is not woken before it has asked.
+        """A cursor for a subscriber, starting at `offset`, or else at the end. It is valid once the group that is
+        `pending_commit` now is committed; the subscriber is not woken before its first poll.
 
-        Raises OffsetOutOfRange below the log start and beyond the end."""
+        Raises OffsetOutOfRange below the log start and beyond the end.
+        """
         self.access.require(identity, READ, scope, topic)
         found = topic_rules.find_partition(self.state_log.current(), scope, topic, partition)
         bounds = self.state_log.engine.bounds(partition_id(found.id, partition))
@@ -373,8 +378,9 @@ class FanoutLog:
         return fanout.join(identity, subscriber, offset)
 
     def offer(self, partition: PartitionId, appended: Appended, values: Sequence[bytes]) -> None:
-        """Values that are being appended and never expire: see `PartitionFanout.offer`. Whoever appends otherwise need
-        not say so; then they are read."""
+        """Values that are being appended and never expire: see `PartitionFanout.offer`. Calling this is optional:
+        values that are not offered are read from the log.
+        """
         for fanout in self.subscribed.get(partition, ()):
             fanout.offer(appended, values)
 
@@ -384,13 +390,14 @@ class FanoutLog:
             del self.subscribed[partition]
 
     def left(self, fanout: PartitionFanout) -> None:
-        """Nobody follows it any more."""
+        """The partition has no subscribers any more."""
         if self._partitions.get(fanout.ref) is fanout:
             del self._partitions[fanout.ref]
 
     def sweep(self, now: int) -> None:
-        """Tell the subscribers of topics that are no more, which is true once `pending_commit` is committed; and
-        forget what nobody uses. A few times a second."""
+        """Notify subscribers of deleted topics (valid once `pending_commit` is committed), and drop unused chunks.
+        Called a few times a second.
+        """
         if not self._partitions:
             return
         known = self.state_log.current().topics_by_id
@@ -412,7 +419,7 @@ class FanoutLog:
 
 
 def _tell(call: Callable[[], None]) -> None:
-    """Call a subscriber; its errors concern no other."""
+    """Call a subscriber; its errors must not affect others."""
     try:
         call()
     except Exception:

@@ -1,6 +1,6 @@
-"""Chunks of a partition's values that many subscribers share, and the bytes that protocols made of them.
+"""Chunks of a partition's values that many subscribers share, and their encodings for the protocols.
 
-Nothing here knows the log or a subscriber: `fanout` brings both together.
+Independent of the log and of subscribers: `fanout` connects them.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from typing import Final, NamedTuple, TypeAlias
 from penstock.log.batch import EXPIRES, RecordSlice
 
 FOREVER: Final = 1 << 62  # µs since 1970
-MAX_ENCODINGS: Final = 16  # of one chunk that are cached; beyond it the oldest is dropped
-WINDOW_BYTES: Final = 4 << 20  # kept of one partition
-APPENDED_BYTES: Final = 8 << 20  # the same, of chunks that were not read but appended just now
-ALL_BYTES: Final = 64 << 20  # kept of all partitions together
-VALUE_OVERHEAD: Final = 48  # what a value costs in memory beside its bytes
-CHUNK_OVERHEAD: Final = 640  # the same, for a chunk
+MAX_ENCODINGS: Final = 16  # cached per chunk; beyond it the oldest is dropped
+WINDOW_BYTES: Final = 4 << 20  # cached per partition
+APPENDED_BYTES: Final = 8 << 20  # likewise, for chunks that were just appended
+ALL_BYTES: Final = 64 << 20  # cached for all partitions together
+VALUE_OVERHEAD: Final = 48  # memory of a value in addition to its bytes
+CHUNK_OVERHEAD: Final = 640  # likewise, for a chunk
 
 ValueRun: TypeAlias = tuple[int, list[bytes]]
 """Values without a gap between them, and the offset of the first."""
 
 
 class ChunkLimits(NamedTuple):
-    """The most that one chunk holds."""
+    """The size limits of one chunk."""
 
     events: int
-    bytes: int  # of keys and values; a larger record is alone
+    bytes: int  # of keys and values; a larger record is in a chunk of its own
 
 
 class EncodedChunk:
-    """The visible values of the offsets from `start` up to, not including, `end`. It never changes."""
+    """The visible values of the offsets from `start` (inclusive) to `end` (exclusive). Immutable."""
 
     __slots__ = ("cost", "count", "encodings", "end", "kept", "runs", "size", "start", "times", "until")
 
@@ -42,17 +42,17 @@ class EncodedChunk:
     ) -> None:
         self.start = start
         self.end = end
-        self.runs = runs  # in order, each behind a gap
+        self.runs = runs  # in order, separated by gaps
         self.count = sum([len(values) for _, values in runs])
         self.size = size  # bytes of all values
-        self.times = times  # of all values, µs since 1970, packed; read by `timestamps`
-        self.until = until  # µs since 1970: when the first of them expires
-        self.encodings: dict[Hashable, bytes] = {}  # bytes that protocols made of it, by keys that only they know
+        self.times = times  # of all values, µs since 1970, packed; see `timestamps`
+        self.until = until  # µs since 1970: time of the first expiry
+        self.encodings: dict[Hashable, bytes] = {}  # encoded bytes, by keys private to each protocol
         self.kept: ChunkWindow | AppendedChunks | None = None
         self.cost = CHUNK_OVERHEAD + size + VALUE_OVERHEAD * self.count
 
     def encoded(self, key: Hashable, make: Callable[[EncodedChunk], bytes]) -> bytes:
-        """The bytes that were made of it under this key, or else are made now."""
+        """The cached encoding under this key; made by `make` on first use."""
         data = self.encodings.get(key)
         if data is None:
             data = make(self)
@@ -63,7 +63,7 @@ class EncodedChunk:
         return data
 
     def timestamps(self) -> memoryview[int]:
-        """Of all values of all runs."""
+        """The timestamps of all values of all runs."""
         return memoryview(self.times).cast("q")
 
     def _grow(self, size: int) -> None:
@@ -72,7 +72,7 @@ class EncodedChunk:
             self.kept.grow(size)
 
     def between(self, start: int, end: int) -> EncodedChunk:
-        """Its part from `start` up to, not including, `end`."""
+        """The part from `start` (inclusive) to `end` (exclusive)."""
         runs: list[ValueRun] = []
         times, at = b"", 0
         for offset, values in self.runs:
@@ -85,7 +85,7 @@ class EncodedChunk:
 
 
 class MemoryBudget:
-    """The bytes that all windows together hold."""
+    """The bytes held by all windows together."""
 
     __slots__ = ("limit", "used")
 
@@ -95,23 +95,22 @@ class MemoryBudget:
 
 
 class ChunkWindow:
-    """Chunks of one partition, cached for subscribers that reach the same offset a little later; the least recently
-    used is dropped first."""
+    """Chunks of one partition, cached for subscribers that reach the same offset a little later. LRU eviction."""
 
     __slots__ = ("_budget", "_chunks", "_limit", "_starts", "used")
 
     def __init__(self, budget: MemoryBudget, limit: int = WINDOW_BYTES) -> None:
         self._budget = budget
         self._limit = limit
-        self._chunks: OrderedDict[int, EncodedChunk] = OrderedDict()  # by where they start
-        self._starts: list[int] = []  # the same starts, in order
+        self._chunks: OrderedDict[int, EncodedChunk] = OrderedDict()  # by start offset
+        self._starts: list[int] = []  # the same offsets, in order
         self.used = 0  # bytes
 
     def __len__(self) -> int:
         return len(self._chunks)
 
     def get(self, start: int, now: int) -> EncodedChunk | None:
-        """The chunk that starts there, unless some of it has expired since it was read."""
+        """The chunk with this start, unless some of it has expired since it was read."""
         chunk = self._chunks.get(start)
         if chunk is None:
             return None
@@ -122,13 +121,13 @@ class ChunkWindow:
         return chunk
 
     def around(self, offset: int, now: int) -> EncodedChunk | None:
-        """A chunk that has this offset in its midst."""
+        """A chunk that contains this offset, but does not start there."""
         at = bisect_left(self._starts, offset) - 1
         found = self._chunks[self._starts[at]] if at >= 0 else None
         return found if found is not None and found.end > offset and found.until > now else None
 
     def next_start(self, offset: int) -> int | None:
-        """The start of the next chunk behind this offset: a read up to there continues with cached chunks."""
+        """The start of the next chunk after this offset: a read up to there continues with cached chunks."""
         at = bisect_right(self._starts, offset)
         return self._starts[at] if at < len(self._starts) else None
 
@@ -160,17 +159,18 @@ class ChunkWindow:
 
 
 class AppendedChunks:
-    """Chunks of records that were appended just now, for subscribers that waited for them: they need not be read. The
-    oldest is dropped first."""
+    """Chunks of records that were just appended, for subscribers that were waiting for them: these need no read. FIFO
+    eviction.
+    """
 
     __slots__ = ("_budget", "_chunks", "_limit", "used", "wanted")
 
     def __init__(self, budget: MemoryBudget, limit: int = APPENDED_BYTES) -> None:
         self._budget = budget
         self._limit = limit
-        self._chunks: dict[int, EncodedChunk] = {}  # by where they start, in the order of the log
+        self._chunks: dict[int, EncodedChunk] = {}  # by start offset, in log order
         self.used = 0  # bytes
-        self.wanted = False  # somebody has taken what was put here, and nothing has removed since that nobody took
+        self.wanted = False  # chunks were taken from here, and none has been evicted unused since
 
     def get(self, start: int) -> EncodedChunk | None:
         chunk = self._chunks.get(start)
@@ -204,7 +204,7 @@ class AppendedChunks:
 
 
 def appended_chunks(base: int, values: Sequence[bytes], limits: ChunkLimits, timestamp: int) -> list[EncodedChunk]:
-    """The values that were appended from `base` on, at one time, cut into chunks. All of them are visible."""
+    """The values appended at `base`, with one timestamp, divided into chunks. All of them are visible."""
     made: list[EncodedChunk] = []
     time = timestamp.to_bytes(8, sys.byteorder, signed=True)
     at, count = 0, len(values)
@@ -223,9 +223,10 @@ def appended_chunks(base: int, values: Sequence[bytes], limits: ChunkLimits, tim
 def chunks_of_read(
     found: Sequence[RecordSlice], start: int, end: int, limits: ChunkLimits, lifetime: int = 0, *, more: bool = False
 ) -> list[EncodedChunk]:
-    """The records from `start` up to `end`, cut into chunks without a gap, and at least one. `lifetime`: µs
-    after which the topic's records expire. With `more` behind `end`, a last chunk that is perhaps not full is left
-    out, if there are others: it would end where this read did, and not where the next reader's does."""
+    """The records from `start` to `end`, divided into at least one chunk, without gaps between chunks. `lifetime`: µs
+    after which the topic's records expire. With `more` records after `end`, a last chunk that may not be full is left
+    out, if there are others: its end would depend on where this read ended, and other readers could not share it.
+    """
     made = _ChunkBuilder(start, limits)
     for part in found:
         at, part_end = part.base_offset, part.end_offset
@@ -235,7 +236,7 @@ def chunks_of_read(
 
 
 class _ChunkBuilder:
-    """Chunks that are being put together."""
+    """Builds chunks from slices of records."""
 
     def __init__(self, start: int, limits: ChunkLimits) -> None:
         self._limits = limits
@@ -252,7 +253,7 @@ class _ChunkBuilder:
         self._times: list[bytes] = []
 
     def add(self, part: RecordSlice, at: int, lifetime: int) -> int:
-        """As much of the part from `at` on as there is room for; and where to go on."""
+        """Add as much of the part from `at` on as there is room for; returns where to continue."""
         taken = part.batch.slice(at, part.end_offset, self._room, self._left)
         size = taken.byte_size()
         if self._runs and size > self._room:
@@ -286,7 +287,7 @@ class _ChunkBuilder:
 
 
 def _expires_first(part: RecordSlice, lifetime: int) -> int:
-    """The time (µs since 1970) at which the first of these records expires."""
+    """The time (µs since 1970) of the first expiry among these records."""
     first = FOREVER
     if part.batch.flags & EXPIRES:
         first = min([at for at in part.expires() if at > 0], default=FOREVER)

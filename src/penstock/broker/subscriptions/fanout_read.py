@@ -1,4 +1,6 @@
-"""A read of the log for the subscribers of a partition: planned on the loop, run anywhere, and cut into chunks."""
+"""A read of the log for the subscribers of a partition: planned on the loop, run on any thread, and divided into
+chunks.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,9 @@ from penstock.log.errors import LogError
 
 
 class Visibility(NamedTuple):
-    """The state that decides, beside the clock, which records are visible."""
+    """The state that, together with the clock, determines which records are visible."""
 
-    rebuilds: int = 0  # how often the state was read from the log again
+    rebuilds: int = 0  # how often the state was reloaded from the log
     removed: RemovedRecords = NOTHING_REMOVED
     expiry: float | None = None
 
@@ -27,7 +29,7 @@ class FanoutRead:
         self, read: VisibleRead, start: int, end: int, limits: ChunkLimits, lifetime: int, visibility: Visibility
     ) -> None:
         self._read = read
-        self._end = end  # of the log when it was planned
+        self._end = end  # end of the log when the read was planned
         self._limits = limits
         self._lifetime = lifetime
         self.start = start
@@ -40,13 +42,13 @@ class FanoutRead:
         return self._read.ready
 
     def run(self) -> None:
-        """Never raises: the error is for those who wait for the read."""
+        """Never raises: an error is stored for the waiting cursors."""
         try:
             records, end = self._read.run(), self._read.end
             self.found = chunks_of_read(records, self.start, end, self._limits, self._lifetime, more=end < self._end)
         except LogError as error:
             self.error = error
-        except Exception as error:  # noqa: BLE001 - a disk that cannot be read is among them
+        except Exception as error:  # noqa: BLE001 - includes OSError from the disk
             self.error = LogError(f"records from offset {self.start} on could not be read: {error}")
         if not self.found and self.error is None:
             self.error = LogError(f"there are no records where offset {self.start} belongs")

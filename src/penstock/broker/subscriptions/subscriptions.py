@@ -1,9 +1,9 @@
-"""Subscriptions to a partition's records as they come: each subscriber by itself, or several as one group.
+"""Subscriptions to a partition's records as they arrive: individual subscribers, or several that share the records as a
+group.
 
-The rules of who holds what are in `cursor`; this module brings them together with the log, the access check and the
-positions of groups. A group's position is an offset of `Groups` like any other, so every door sees it and may move it.
-It is the first record that no member is done with: what members hold is in memory only, and after a crash is given out
-once more.
+`cursor` has the rules of who holds what; this module connects them to the log, the access check and group offsets. A
+group's position is an ordinary offset in `Groups`, so every door sees it and may move it. It is the first record that
+is not settled by any member: what members hold is in memory only, and is delivered again after a crash.
 """
 
 from __future__ import annotations
@@ -32,18 +32,19 @@ from penstock.log.errors import LogError, OffsetOutOfRange
 
 logger = logging.getLogger(__name__)
 
-MAX_SKIPPED_PER_STEP: Final = 4_096  # expired or removed records passed over in one step
+MAX_SKIPPED_PER_STEP: Final = 4_096  # expired or removed records skipped in one step
 
 
 class Subscriber(Protocol):
-    """One that gets records. All methods are called on the broker's thread."""
+    """A receiver of records. All methods are called on the broker's thread."""
 
     def wants_records(self) -> bool:
-        """True if it accepts records now. If not, it calls `SubscriberSlot.resume` later."""
+        """Whether it accepts records now. If not, it calls `SubscriberSlot.resume` later."""
 
     def offer(self, limit: int) -> bool:
-        """Its share is about this many records: it may `plan_read` once. Returns whether it made progress; if it has to
-        read first, it calls `SubscriberSlot.resume` afterwards."""
+        """Its share is about this many records: it may call `plan_read` once. Returns whether it made progress; if it
+        has to read first, it calls `SubscriberSlot.resume` afterwards.
+        """
 
     def flush(self) -> None:
         """There is no more for now: send what was read."""
@@ -53,7 +54,7 @@ class Subscriber(Protocol):
 
 
 class PartitionRef(NamedTuple):
-    """A partition of one topic: one that gets the same name later is another."""
+    """A partition of a topic, including its id: a later topic with the same name is a different one."""
 
     scope: Scope
     topic: str
@@ -62,8 +63,9 @@ class PartitionRef(NamedTuple):
 
 
 class RecordChunk:
-    """A span of records read for one subscriber. `run` reads it (if not `ready`, from disk: any thread); `finish` cuts
-    it to the subscriber's credit and moves the cursor."""
+    """A span of records read for one subscriber. `run` reads it (from disk unless `ready`: any thread); `finish` limits
+    it to the subscriber's credit and moves the cursor.
+    """
 
     __slots__ = ("_error", "_found", "_read", "_slot", "_span", "further", "group", "ready", "unsendable")
 
@@ -75,10 +77,10 @@ class RecordChunk:
         self._read = read
         self._found: list[RecordSlice] = []
         self._error: Exception | None = None
-        self.group = group  # the records are true once this is committed
+        self.group = group  # the records may be sent once this is committed
         self.ready = ready
         self.further = False  # after `finish`: records were found or skipped
-        self.unsendable: list[RecordUnsendable] = []  # after `finish`: records that were passed over, too large
+        self.unsendable: list[RecordUnsendable] = []  # after `finish`: skipped records that are too large
 
     def run(self) -> None:
         try:
@@ -87,8 +89,9 @@ class RecordChunk:
             self._error = error
 
     def finish(self, limit: int, max_value: int = 1 << 62) -> list[RecordSlice]:
-        """At limit so many of the records, in order; there may be gaps between the slices. Those with a larger value
-        than `max_value` are passed over, as expired ones are. Raises LogError."""
+        """At most `limit` of the records, in order; there may be gaps between the slices. Records with a value larger
+        than `max_value` are skipped, like expired ones. Raises LogError.
+        """
         if self._error is not None:
             self._slot.give([], self._span.start)
             raise self._error
@@ -101,7 +104,7 @@ class RecordChunk:
         return found
 
     def _sendable(self, part: RecordSlice, max_value: int) -> Iterator[RecordSlice]:
-        """The parts of these records between those that are too large."""
+        """The runs of records between those that are too large."""
         at = part.base_offset
         for offset, value in enumerate(part.values(), at):
             if len(value) > max_value:
@@ -144,24 +147,25 @@ class SubscriberSlot:
         self._dispatcher.dispatch()
 
     def plan_read(self, count: int, max_bytes: int) -> RecordChunk | None:
-        """Plan to read up to so many records that no other subscriber holds, if there are any. Raises
-        AccessDenied or TopicNotFound: what was allowed at first may not be any more."""
+        """Plan to read at most `count` records that no other subscriber holds; None if there are none. Raises
+        AccessDenied or TopicNotFound, as permissions may have been revoked meanwhile.
+        """
         return self._dispatcher.plan_read(self, self._identity, count, max_bytes)
 
     def give(self, spans: list[Span], end: int) -> None:
         self._dispatcher.cursor.give(self.holding, spans, end)
 
     def settle(self, count: int) -> None:
-        """The subscriber is done with the oldest `count` records that it was given. Raises AccessDenied."""
+        """Settle the oldest `count` records that the subscriber was given. Raises AccessDenied."""
         self._dispatcher.settle(self, self._identity, count)
 
     def leave(self, *, done: bool) -> None:
-        """The subscriber gets no more. If it is not `done` with what it was given, others get it."""
+        """Unsubscribe. Unless `done`, the records that it was given and has not settled go to others."""
         self._dispatcher.leave(self, done=done)
 
 
 class PartitionDispatcher:
-    """One cursor and its subscribers, who are served in turn."""
+    """One cursor and its subscribers, served round-robin."""
 
     def __init__(self, subscriptions: Subscriptions, ref: PartitionRef, group: str | None, start: int) -> None:
         self._subscriptions = subscriptions
@@ -170,10 +174,10 @@ class PartitionDispatcher:
         self.cursor = Cursor(start, remembers=group is not None)
         self.known: int | None = start if group is not None else None  # the group's last known position
         self._partition = partition_id(ref.id, ref.partition)
-        self._slots: list[SubscriberSlot] = []  # in the order of their turns
+        self._slots: list[SubscriberSlot] = []  # in round-robin order
         self._dispatching = False
         self._dispatch_again = False
-        self._committing: CommitGroup | None = None  # the commit group of the last position
+        self._committing: CommitGroup | None = None  # of the last committed position
         self._moved = False  # the position has moved since
 
     # -- subscribers
@@ -195,8 +199,8 @@ class PartitionDispatcher:
         self.cursor.holdings.remove(slot.holding)
         self._slots.remove(slot)
         self._subscriptions.left(self, slot, last=not self._slots)
-        if done or self.known is not None:  # else the group could not begin, or was deleted
-            with contextlib.suppress(BrokerError, LogError):  # then it is given out once more
+        if done or self.known is not None:  # else the group could not be created, or was deleted
+            with contextlib.suppress(BrokerError, LogError):  # then the records are delivered again
                 self._commit_position(now=not self._slots)
         if self._slots:
             self.dispatch()
@@ -211,8 +215,9 @@ class PartitionDispatcher:
     # -- records
 
     def dispatch(self) -> None:
-        """Offer records to all subscribers that accept some, in turn and in equal parts, until there are no more or
-        nobody accepts them."""
+        """Offer records to all subscribers that accept some, round-robin and in equal shares, until there are no more
+        or nobody accepts them.
+        """
         if self._dispatching:
             self._dispatch_again = True
             return
@@ -267,23 +272,24 @@ class PartitionDispatcher:
         ref = self.ref
         self._subscriptions.access.require(identity, Permission.COMMIT, ref.scope, ref.topic)
         if slot.holding.settle(count):
-            with contextlib.suppress(BrokerError, LogError):  # the next one that settles tries again
+            with contextlib.suppress(BrokerError, LogError):  # retried at the next settle
                 self._commit_position()
 
     def _follow(self, state: State) -> None:
-        """Follow a position of the group that somebody else has committed meanwhile."""
+        """Follow a position of the group that was committed by another client meanwhile."""
         if self.group is None:
             return
         ref = self.ref
         position = rules.committed(state, ref.scope, self.group, ref.topic, ref.partition)
         if position != self.known:
             self.known = position
-            if position is not None:  # else it was deleted, and its members begin anew from where they are
+            if position is not None:  # else it was deleted, and its members continue from where they are
                 self.cursor.move(position)
 
     def _commit_position(self, *, now: bool = False) -> None:
-        """Commit the position if it has moved; unless `now`, one after the other: a move while a commit is under way is
-        committed with the next."""
+        """Commit the position if it has moved. Unless `now`, there is one commit at a time: moves during a commit are
+        combined into the next.
+        """
         if self.group is None or self.cursor.lowest == self.known:
             return
         if self._committing is not None and self._committing.state is OPEN and not now:
@@ -304,11 +310,11 @@ class PartitionDispatcher:
 
     def _on_committed(self, group: CommitGroup) -> None:
         if self._moved and group is self._committing and group.state is not FAILED:
-            with contextlib.suppress(BrokerError, LogError):  # the next one that settles tries again
+            with contextlib.suppress(BrokerError, LogError):  # retried at the next settle
                 self._commit_position()
 
     def rebuilt(self, state: State) -> None:
-        """The last commit has failed: the position is an older one, and nobody has moved it."""
+        """The last commit failed: the committed position is older, without having been moved by another client."""
         ref = self.ref
         if self.group is not None:
             self.known = rules.committed(state, ref.scope, self.group, ref.topic, ref.partition)
@@ -337,11 +343,12 @@ class Subscriptions:
         group: str | None = None,
         member: str = "",
     ) -> tuple[SubscriberSlot, CommitGroup | None]:
-        """A slot for a subscriber of the records from `offset` on, or of its share of them as a member of a group. A
-        group that has a position continues there; the first `offset` becomes the position of one that has none. The
-        subscriber is offered nothing before it calls `resume`. True once the commit group in the reply is committed.
+        """A slot for a subscriber to the records from `offset` on, or, as a member of a group, to its share of them. A
+        group with a position continues there; otherwise `offset` becomes its position. The subscriber is offered
+        nothing before it calls `resume`. Valid once the returned commit group is committed.
 
-        Raises OffsetOutOfRange below the log start; beyond the end it waits for records that are still to come."""
+        Raises OffsetOutOfRange below the log start; beyond the end it waits for future records.
+        """
         self.access.require(identity, Permission.READ, scope, topic)
         if group is not None:
             self.access.require(identity, Permission.COMMIT, scope, topic)
@@ -400,8 +407,9 @@ class Subscriptions:
                 del self._shared[dispatcher.ref, dispatcher.group]
 
     def sweep(self) -> None:
-        """Tell the subscribers of deleted topics; a few times a second. True once the group that is `pending_commit`
-        now is committed."""
+        """Notify subscribers of deleted topics; called a few times a second. Valid once the group that is
+        `pending_commit` now is committed.
+        """
         if self._dispatchers:
             known = self.state_log.current().topics_by_id
             for dispatcher in [dispatcher for dispatcher in self._dispatchers if dispatcher.ref.id not in known]:
