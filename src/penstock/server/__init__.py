@@ -1,6 +1,6 @@
-"""The broker process: puts all parts together, runs them and takes them apart again.
+"""The broker process: assembles all parts, runs them, and shuts them down.
 
-`process` (event loop, signals) runs `server` (start, stop), which opens the `broker`, the `doors`' listeners and the
-`workers`; `maintenance` is what is due by the clock, `exposure` what may not be open, `banner` what the operator reads.
-Imports everything but cli, clients and conformance. Start at `server.py`.
+`process` (event loop, signals) runs `server` (start, stop), which opens the `broker`, the listeners of the `doors` and
+the `workers`; `maintenance` runs periodic work, `exposure` prevents insecure listeners, `banner` is the operator's
+summary. Imports everything but cli, clients and conformance. Start at `server.py`.
 """

@@ -1,4 +1,4 @@
-"""The banner: what the operator reads when the broker is up."""
+"""The banner: the summary for the operator when the broker has started."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DURABILITY: Final = {
 
 
 def banner(server: Server) -> str:
-    """Of a server that was started."""
+    """The banner of a started server."""
     assert server.broker is not None
     settings = server.config.settings
     tls = "off" if not settings.tls.cert else "required" if settings.tls.required else "on, beside plain text"
@@ -56,7 +56,7 @@ def _durability(settings: Settings) -> str:
 
 
 def _doors(server: Server) -> dict[str, str]:
-    """Door → its address, or why it is closed; the open ones first."""
+    """Door → its address, or why it is closed; open ones first."""
     addresses = server.addresses()
     if FELIX in addresses:
         addresses[FELIX] += f" (QUIC), certificate sha256:{server.fingerprint}"

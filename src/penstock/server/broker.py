@@ -1,4 +1,4 @@
-"""The log and the broker over it, opened as the configuration says."""
+"""Opens the log and the broker on top of it, according to the configuration."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ async def open_broker(
     standby: Standby,
     doors: Mapping[str, Endpoint],
 ) -> Broker:
-    """`doors` are where this broker listens. Raises ConfigError, LogError, StateUnreadable, StartFailed or OSError."""
+    """The open broker. `doors` are the endpoints on which it listens. Raises ConfigError, LogError, StateUnreadable,
+    StartFailed or OSError."""
     engine = await open_engine(settings, data_dir, loop, threads, standby, doors)
     try:
         return Broker(

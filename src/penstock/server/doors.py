@@ -1,4 +1,4 @@
-"""The doors that are built, in one table. A protocol that joins adds its line here and nothing else in `server`."""
+"""The table of all doors. A new protocol adds its line here and nothing else in `server`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.doors.rustlog import session as rustlog
 from penstock.doors.session import Door
 from penstock.doors.streams import StreamsDoor
 
-FLIGHT = "flight"  # served by a worker process, on a port of its own
+FLIGHT = "flight"  # served by a worker process, on its own port
 FELIX = "felix"  # QUIC
 BUILT = ("rustlog", "blipmq", "flymq", "kimberlite", FELIX, "http", FLIGHT, "flymq_admin")
 
@@ -34,5 +34,5 @@ def stream_doors(settings: Settings, environment: Environment) -> dict[str, Door
 
 
 def quic_door(settings: Settings) -> StreamsDoor:
-    """The door that a UDP port serves."""
+    """The door of a UDP port."""
     return felix_door(felix_settings(settings))

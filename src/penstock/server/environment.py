@@ -1,4 +1,4 @@
-"""Doors, connections and configuration of this process, as the administration API shows them."""
+"""Doors, connections and configuration of this process, for the administration API."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The one error of starting a broker."""
+"""Errors of starting a broker."""
 
 from __future__ import annotations
 
 
 class StartFailed(Exception):
-    """The broker cannot start. The text says why and what to do, for somebody at a terminal."""
+    """The broker cannot start. The text has the reason and the remedy, for an operator at a terminal."""
 
 
 class StandbyStopped(StartFailed):
-    """A broker that waited for the journal was told to stop."""
+    """A broker was stopped while it waited for the journal."""

@@ -1,5 +1,5 @@
-"""Exposure: without security a broker listens on loopback only, unless the operator accepts the risk; and files with
-secrets that others can read are told."""
+"""Exposure: without security a broker listens on loopback only, unless the operator accepts the risk. Also warns about
+files with secrets that other users can access."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ FELIX_KEY: Final = os.path.join("certificates", "felix.key")  # in the data dire
 
 
 def refuse_exposed_doors(security: SecuritySection, plan: BindPlan) -> None:
-    """Without security, anybody who can connect is the administrator; so only this machine may connect. Raises
-    StartFailed."""
+    """Without security, every client is administrator; so only this machine may connect. Raises StartFailed."""
     if security.mode == "on" or security.insecure_ok:
         return
     for address in plan.addresses:
@@ -33,8 +32,8 @@ def refuse_exposed_doors(security: SecuritySection, plan: BindPlan) -> None:
 
 
 def exposed_secrets(settings: Settings, data_dir: str) -> list[str]:
-    """Files with secrets that others than their owner and group can read, or others than their owner change, each with
-    what to do. A file that is not there is somebody else's matter."""
+    """Warnings, with remedies, for files with secrets that can be read by users outside their group, or changed by
+    anyone but their owner. Missing files are reported elsewhere."""
     secrets = {"tls.key": settings.tls.key, "the key of Felix's own certificate": os.path.join(data_dir, FELIX_KEY)}
     secrets |= {f"security.token_keys ({path})": path for path in settings.security.token_keys}
     warnings = []

@@ -1,4 +1,4 @@
-"""Figures of the process and of what it stands on: disk, memory, descriptors, workers. Made at a scrape."""
+"""Metrics of the process and its environment: disk, memory, descriptors, workers. Collected at each scrape."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from penstock.broker.runtime.exposition import PREFIX
 
 
 class Restarted(Protocol):
-    """The workers, as far as they are counted."""
+    """The restart counts of the workers."""
 
     def restarts(self) -> dict[str, int]:
-        """Kind of process → times that one was started again."""
+        """Kind of process → number of restarts."""
 
 
 class ProcessFigures:

@@ -1,4 +1,4 @@
-"""Passing connections on to the journal's owner, from when there is found to be another broker until it is gone."""
+"""Forwarding of connections to the journal's owner, while another broker owns it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.transport.tcp_listener import PortUnavailable
 
 logger = logging.getLogger(__name__)
 
-PATIENCE_SECONDS = 10.0  # beyond a takeover, for connections that came without an owner
+PATIENCE_SECONDS = 10.0  # longer than a takeover, for connections that arrive while there is no owner
 
 Waiting = dict[str, list[socket.socket]]
 """Connections of which nothing was read, by the first door of their port."""
@@ -29,7 +29,7 @@ def close_all(waiting: Waiting) -> None:
 
 
 class Forwarding:
-    """The forwarder of one start, once it is needed. All methods are called on the loop."""
+    """The forwarder of one start, created if needed. All methods are called on the loop."""
 
     def __init__(self, settings: Settings, standby: Standby) -> None:
         self._settings = settings
@@ -44,7 +44,7 @@ class Forwarding:
         return self._forwarder is not None
 
     def standby(self, open_ports: Callable[[Forwarder], None]) -> Standby:
-        """The callbacks of the standby, and ours."""
+        """The callbacks of the standby, extended by those of the forwarder."""
         self._open = open_ports
         return msgspec.structs.replace(self._standby, on_owner=self._follow, on_claim=self._pause)
 

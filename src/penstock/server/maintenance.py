@@ -1,4 +1,4 @@
-"""Maintenance of a running broker: what is due by the clock, on the event loop, as long as the server runs."""
+"""Maintenance of a running broker: periodic work on the event loop."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ SWEEP_SECONDS = 0.1
 
 
 async def maintain(broker: Broker, every_second: Callable[[], None]) -> None:
-    """Sweep the broker ten times a second and maintain it once, until cancelled. `every_second` runs with the
-    latter."""
+    """Sweep the broker ten times a second, and maintain it and call `every_second` once a second, until cancelled."""
     maintained = 0.0
     while True:
         await asyncio.sleep(SWEEP_SECONDS)

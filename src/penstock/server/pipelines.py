@@ -1,6 +1,6 @@
-"""Pipelines beside this broker, as the administration API shows them: that of `penstock up`, or of `[pipeline]`.
+"""Pipelines next to this broker, for the administration API: that of `penstock up`, or of `[pipeline]`.
 
-All of it is read from the project's folder, which `penstock pipeline status` reads too; nothing of Spark is loaded."""
+All information comes from the project's directory, which `penstock pipeline status` reads too; Spark is not loaded."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DIRECTORY = "pipeline"  # in the data directory
 
 
 def pipeline_views(settings: Settings, data_dir: str, ends: Ends) -> Sequence[PipelineView]:
-    """Reads files: not on the event loop."""
+    """The pipelines. Reads files: not on the event loop."""
     directory = _directory(settings, data_dir)
     if not os.path.exists(os.path.join(directory, "pipeline.toml")):
         return ()
@@ -34,8 +34,8 @@ def pipeline_views(settings: Settings, data_dir: str, ends: Ends) -> Sequence[Pi
 
 
 def restart_pipeline(settings: Settings, data_dir: str, name: str) -> int | None:
-    """Ask the process that runs it for an end, after which it is started again by whoever started it. Its number; None
-    if no process runs it. Raises LookupError if there is no such pipeline, OSError. Not on the event loop."""
+    """Ask the pipeline's process to exit, so that its supervisor starts it again. Returns its pid; None if it is not
+    running. Raises LookupError if there is no such pipeline, or OSError. Not on the event loop."""
     from penstock.spark.pipelines.location import ask_to_restart
     from penstock.spark.pipelines.project import ProjectError, load
 

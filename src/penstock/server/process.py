@@ -1,4 +1,4 @@
-"""The broker process: event loop, signals, open-file limit. `run` is what `penstock serve` calls."""
+"""The broker process: event loop, signals, open-file limit. `penstock serve` calls `run`."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from penstock.workers.import_guard import without_pandas
 
 logger = logging.getLogger(__name__)
 
-SPARE_FILES = 256  # descriptors that are no connections: segments, listeners, pipes
+SPARE_FILES = 256  # descriptors besides connections: segments, listeners, pipes
 
 
 def run(config: Config, announce: Callable[[str], None]) -> None:
-    """`serve` on the fastest event loop there is. Raises StartFailed."""
+    """`serve` on the fastest available event loop. Raises StartFailed."""
     factory = None
     try:
         import uvloop
@@ -33,11 +33,11 @@ def run(config: Config, announce: Callable[[str], None]) -> None:
         factory = uvloop.new_event_loop
     except ImportError:
         logger.info("uvloop is not installed: running on asyncio's own event loop, which is slower")
-    # What lives long here (batches, connections, state) is many objects and few cycles. With the defaults the collector
-    # would go through all of them again and again.
+    # Long-lived data (batches, connections, state) consists of many objects and few cycles. With the default thresholds
+    # the collector would traverse all of them again and again.
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
-    without_pandas()  # Arrow would load it with the first record of a table that is read
+    without_pandas()  # else Arrow loads it with the first array that it makes
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(serve(config, announce))
 
@@ -52,7 +52,8 @@ async def serve(config: Config, announce: Callable[[str], None]) -> None:
 
 
 async def _serve_once(config: Config, announce: Callable[[str], None], stopped: asyncio.Event) -> None:
-    """Until the broker is stopped, or another has taken the journal over: then it is opened anew, as a standby."""
+    """Run until the broker is stopped, or until another one has taken over the journal: the caller then opens it again,
+    as a standby."""
     wake, lost = asyncio.Event(), []
 
     def on_standby(text: str) -> None:
@@ -85,7 +86,7 @@ async def _serve_once(config: Config, announce: Callable[[str], None], stopped: 
 
 
 def _stop_on_signals(stopped: asyncio.Event, announce: Callable[[str], None]) -> None:
-    """The first SIGTERM or SIGINT stops the broker in order, the second one ends the process at once."""
+    """The first SIGTERM or SIGINT stops the broker gracefully, the second one ends the process at once."""
 
     def on_signal(number: int) -> None:
         if stopped.is_set():
@@ -99,7 +100,8 @@ def _stop_on_signals(stopped: asyncio.Event, announce: Callable[[str], None]) ->
 
 
 def raise_file_limit(connections: int) -> None:
-    """Every connection takes a descriptor; shells often allow 1,024 where the system allows far more."""
+    """Raise the soft limit of open files: every connection takes a descriptor, and shells often allow only 1,024
+    although the system allows far more."""
     wanted = connections + SPARE_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:

@@ -1,7 +1,7 @@
-"""The server: puts together lock, log, broker, doors, ports and workers, and takes them apart again.
+"""The server: assembles lock, log, broker, doors, ports and workers, and shuts them down.
 
-Everything that can keep it from starting is found before the first connection is taken, and is reported in one line.
-Ports are bound first and open last: who can connect is answered by everything behind the door.
+Everything that can prevent a start is detected before the first connection is accepted, and is reported in one line.
+Ports are bound first and opened last: a client that can connect finds everything ready.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ READ_THREADS = 4
 
 
 class Server:
-    """One running broker. `start`, then `stop`; what was opened before a failed start is closed again."""
+    """One running broker. `start`, then `stop`; a failed start closes everything it opened."""
 
     def __init__(self, config: Config, standby: Standby | None = None) -> None:
         self.config = config
@@ -69,7 +69,7 @@ class Server:
         self.plan = bind_plan(config.settings, BUILT)
         self.listeners: list[Listener] = []
         self.broker: Broker | None = None
-        self._took_over = False  # the journal, from a broker that owned it when this one was started
+        self._took_over = False  # the journal, from a broker that owned it when this one started
         self.tracker: ConnectionTracker | None = None
         self._quic: QuicListener | None = None
         self._certificate: Certificate | None = None  # of the QUIC door
@@ -95,7 +95,7 @@ class Server:
         )
 
     async def start(self) -> None:
-        """Raises StartFailed."""
+        """Start the broker. Raises StartFailed."""
         try:
             refuse_exposed_doors(self.settings.security, self.plan)
             await self._open()
@@ -150,13 +150,13 @@ class Server:
         await self._listen(broker, tracker, busy_poll, tls, waiting)
         if self._quic is not None:
             self._listen_quic(self._quic, broker, tracker, busy_poll)
-        if self._took_over:  # clients of another broker wait: who needs a worker waits a little longer, and nobody else
+        if self._took_over:  # clients of the previous owner are waiting: only those that need a worker wait longer
             await self.workers.start()
         broker.readiness.phase = Phase.SERVING
 
     async def _open_broker(self, loop: asyncio.AbstractEventLoop, threads: ThreadPoolExecutor) -> Waiting:
-        """As long as another broker owns the journal, connections are passed on to it. Returned are those that wait, by
-        their doors. Raises as `open_broker`."""
+        """Open the broker; while another one owns the journal, forward connections to it. Returns the connections that
+        are waiting, by door. Raises like `open_broker`."""
         forwarding = Forwarding(self.settings, self._standby)
         standby = forwarding.standby(self._ports_meanwhile)
         try:
@@ -176,7 +176,7 @@ class Server:
             forwarder.add_datagrams(FELIX, self._quic.sockets_meanwhile())
 
     def _bind(self) -> None:
-        """Every port, before the log is opened: those that are taken stop the start early, and are all told."""
+        """Bind every port before the log is opened: ports in use fail the start early, and all of them are reported."""
         unavailable: list[str] = []
         for bind_address in self.plan.addresses:
             try:
@@ -190,7 +190,7 @@ class Server:
         if FLIGHT in bind_address.doors:
             self._flight_port = ReservedPort(bind_address)
         elif FELIX in bind_address.doors:
-            from penstock.transport.quic_listener import QuicListener  # here: without this door no QUIC is loaded
+            from penstock.transport.quic_listener import QuicListener  # not loaded without this door
 
             self._quic = QuicListener(bind_address)
         else:
@@ -247,7 +247,7 @@ class Server:
         listener.start(port, quic_settings(self.settings), self._certificate, busy_poll)
 
     async def _open_admin(self, broker: Broker) -> AdminSocket | None:
-        """A file system that has no sockets is no reason not to serve."""
+        """The admin socket; None, with a warning, on file systems without sockets: the broker can serve without it."""
         admin = AdminSocket(self.data_dir, broker, self.environment)
         try:
             await admin.start()
@@ -259,7 +259,7 @@ class Server:
         return admin
 
     async def stop(self) -> None:
-        """Take no more connections, answer what was accepted, commit it, and let go of the data directory."""
+        """Accept no more connections, answer and commit accepted requests, and release the data directory."""
         if self.broker is not None:
             self.broker.readiness.phase = Phase.STOPPING
         for listener in self.listeners:
@@ -291,7 +291,7 @@ class Server:
             self._lock.release()
 
     async def _drain(self) -> None:
-        """Every connection gets `limits.shutdown_seconds` to answer what it accepted."""
+        """Give every connection `limits.shutdown_seconds` to answer accepted requests."""
         if self.tracker is None:
             return
         seconds = self.settings.limits.shutdown_seconds
@@ -301,7 +301,7 @@ class Server:
         self.tracker.close()
 
     def addresses(self) -> dict[str, str]:
-        """Door → where it is open."""
+        """Door → its address, for open doors."""
         return {name: str(endpoint) for name, endpoint in self._endpoints().items()}
 
     def _endpoints(self) -> dict[str, Endpoint]:
@@ -317,5 +317,5 @@ class Server:
 
     @property
     def fingerprint(self) -> str:
-        """Of the certificate that QUIC clients see; empty if there are none."""
+        """The fingerprint of the certificate for QUIC clients; empty without a QUIC door."""
         return "" if self._quic is None else self._quic.fingerprint

@@ -1,4 +1,4 @@
-"""The service manager's socket: systemd learns when the broker is ready, and when it stops (`Type=notify`).
+"""The service manager's socket: tells systemd when the broker is ready, and when it stops (`Type=notify`).
 
 Without NOTIFY_SOCKET in the environment nothing is sent. See sd_notify(3).
 """
@@ -11,7 +11,7 @@ import socket
 
 
 def notify(state: str) -> None:
-    """Tell the service manager, if there is one. That it cannot be told is no reason not to serve."""
+    """Notify the service manager, if there is one. Errors are ignored: the broker can serve without it."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return

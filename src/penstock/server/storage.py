@@ -1,7 +1,7 @@
-"""The engine under the broker: on local files, or as the cache of a journal on Kafka.
+"""The storage engine of the broker: on local files, or as the cache of a journal on Kafka.
 
-With a journal on Kafka, a broker that finds another alive waits: it follows the journal, and claims it when the owner
-has given no sign for `storage.takeover_seconds`. Only then is the engine there.
+With a journal on Kafka, a broker that finds a live owner waits: it follows the journal, and claims it after the owner
+has been silent for `storage.takeover_seconds`. Only then is the engine open.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ PROBE_SECONDS = 1.0
 
 
 class Standby(msgspec.Struct):
-    """Callbacks about ownership. They run on the loop, but for `stopped`."""
+    """Callbacks about ownership. They run on the loop, except for `stopped`."""
 
-    stopped: Callable[[], bool] = lambda: False  # asked on another thread
+    stopped: Callable[[], bool] = lambda: False  # called on another thread
     on_standby: Callable[[str], None] = lambda _: None
     on_lost: Callable[[str], None] = lambda _: None
     on_owner: Callable[[Mapping[str, Endpoint]], None] = lambda _: None  # with the addresses of its doors
-    on_claim: Callable[[], None] = lambda: None  # this broker may be the owner soon
+    on_claim: Callable[[], None] = lambda: None  # this broker may soon be the owner
 
 
 async def open_engine(
@@ -61,7 +61,8 @@ async def open_engine(
     standby: Standby,
     doors: Mapping[str, Endpoint],
 ) -> Engine:
-    """`doors` are where this broker listens. Raises LogError, StartFailed or OSError."""
+    """The open engine. `doors` are the endpoints on which this broker listens. Raises LogError, StartFailed or
+    OSError."""
     files = OsFiles(data_dir)
     if not settings.storage.url:
         refuse_cache(files)
@@ -75,8 +76,7 @@ async def open_engine(
 
 
 def open_journal(settings: Settings, url: str, *, create: bool = True) -> tuple[KafkaJournal, Source]:
-    """The journal at an address, whose topics are made if they are not there and `create`. Blocks; raises LogError or
-    StartFailed."""
+    """The journal at a URL; with `create`, missing topics are created. Blocks; raises LogError or StartFailed."""
     try:
         from penstock.log.kafka.client import KafkaJournal
         from penstock.log.kafka.topics import ensure_topics
@@ -96,13 +96,13 @@ def open_journal(settings: Settings, url: str, *, create: bool = True) -> tuple[
 
 
 def message_bytes(settings: Settings) -> int:
-    """The largest record of a journal."""
+    """The largest Kafka message of a journal."""
     entry_bytes = settings.log.entry_bytes
     return entry_bytes + entry_bytes // 4 + (1 << 20)
 
 
 class _Opening:
-    """Blocks, on a thread of its own."""
+    """The opening of an engine on Kafka. Blocks, on its own thread."""
 
     def __init__(
         self,
@@ -128,7 +128,8 @@ class _Opening:
                 logger.warning("%s: the data directory is filled anew", error)
 
     def _own(self, journal: KafkaJournal, source: Source, log: LogSettings) -> Engine:
-        """Raises JournalTrimmed if the journal was trimmed so far meanwhile that it cannot be read on."""
+        """Wait for and claim the journal. Raises JournalTrimmed if it was trimmed so far meanwhile that reading cannot
+        continue."""
         opening = CellOpening(
             *(journal, source, OsFiles(self._data_dir), log, self._loop, wall_clock), on_lost=self._standby.on_lost
         )
@@ -146,7 +147,8 @@ class _Opening:
         return opening.engine
 
     def _claim(self, opening: CellOpening, value: bytes) -> bool:
-        """False if another was quicker, or Kafka did not answer: what became of the claim will be read."""
+        """Try to claim the journal. False if another broker was faster, or if Kafka did not answer: the outcome of the
+        claim will be read from the journal."""
         self._loop.call_soon_threadsafe(self._standby.on_claim)
         try:
             return opening.own(value)
@@ -155,7 +157,8 @@ class _Opening:
             return False
 
     def _follow(self, cell: Cell) -> None:
-        """Until the owner gives no sign any more. As long as Kafka itself gives none, nothing can be said of it."""
+        """Follow the journal until the owner has been silent for too long. While Kafka itself does not answer, nothing
+        is known about the owner."""
         began = probed = cell.heard = time.monotonic()
         told, owner = False, b""
         while time.monotonic() - cell.heard < self._settings.storage.takeover_seconds:
@@ -182,11 +185,11 @@ class _Opening:
                 self._loop.call_soon_threadsafe(self._standby.on_standby, text)
 
     def _addresses(self, owner: _Owner) -> dict[str, Endpoint]:
-        """Of the owner's doors, by number: names are looked up here, where it keeps nobody waiting."""
+        """The numeric addresses of the owner's doors. Names are resolved here, where the lookup blocks nobody."""
         found = {}
         for door, text in owner.doors.items():
             if text == self._doors.get(door):
-                continue  # our own: a broker that was here before
+                continue  # our own address: from an earlier broker on this machine
             try:
                 endpoint = parse_endpoint(text)
                 if endpoint is not None:
@@ -204,7 +207,7 @@ def advertised(endpoint: Endpoint, host: str) -> Endpoint:
 
 
 class _Owner(msgspec.Struct, frozen=True):
-    """The value of a claim, in JSON: for people, and by which a broker knows its own."""
+    """The value of a claim, in JSON: for humans, and for a broker to recognise its own."""
 
     directory: str = ""
     host: str = ""

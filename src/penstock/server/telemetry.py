@@ -1,7 +1,8 @@
-"""OpenTelemetry: the spans of `broker/runtime/tracing`, sent to a collector by OTLP over HTTP, if
-`telemetry.otlp_endpoint` says where. Needs `penstock[otel]`.
+"""OpenTelemetry: sends the spans of `broker/runtime/tracing` to the collector at `telemetry.otlp_endpoint`, by OTLP
+over HTTP. Needs `penstock[otel]`.
 
-The SDK has a thread that sends them, in batches; what the collector does not take in time is dropped, and nobody waits.
+A thread of the SDK sends them in batches; spans that the collector does not accept in time are dropped, and nothing
+waits for it.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from penstock.server.errors import StartFailed
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
-EXPORT_SECONDS: Final = 5  # that the collector may take for one batch
-FLUSH_MS: Final = 3_000  # that the last spans have at the end
+EXPORT_SECONDS: Final = 5  # timeout of the collector for one batch
+FLUSH_MS: Final = 3_000  # for the last spans, on shutdown
 
 
 class Telemetry:
@@ -49,7 +50,7 @@ class Telemetry:
         self._failed = lambda reason: Status(StatusCode.ERROR, reason)
 
     def trace(self, broker: Broker) -> None:
-        """Have the broker make spans."""
+        """Enable tracing in the broker."""
         broker.trace(Tracing(self.export, self._section.sample_ratio, broker.turns.timer, time.time_ns))
 
     def export(self, span: Span) -> None:
@@ -62,6 +63,6 @@ class Telemetry:
         made.end(span.end)
 
     def close(self) -> None:
-        """Send what is left. Blocks for a few seconds at most."""
+        """Send the remaining spans. Blocks for a few seconds at most."""
         self._provider.force_flush(FLUSH_MS)
         self._provider.shutdown()

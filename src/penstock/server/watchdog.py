@@ -1,8 +1,8 @@
-"""The watchdog: measures how long the event loop keeps everybody waiting, and says who did it.
+"""The watchdog: measures how long the event loop stalls, and reports the cause.
 
-Ten times a second it looks how late it is itself: that is what any client would have waited, whatever the reason. Work
-for one connection that takes too long at once is reported by `broker.turns`, which knows whose it was. Both are figures
-of `/metrics`; log lines are few, however often it happens.
+Ten times a second it measures its own lateness: that is how long any client would have waited, whatever the reason.
+`broker.turns` reports work for a single connection that takes too long, and names the connection. Both are metrics in
+`/metrics`; log lines are rate-limited.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from penstock.broker.runtime.turns import Worker
 
 logger = logging.getLogger(__name__)
 
-INTERVAL: Final = 0.1  # s between two looks
-QUIET_SECONDS: Final = 10.0  # between two log lines
+INTERVAL: Final = 0.1  # seconds between checks
+QUIET_SECONDS: Final = 10.0  # between log lines
 
 
 class Watchdog:
-    """Of one event loop. `seconds`: a longer stall is logged; 0: none is."""
+    """The watchdog of one event loop. Stalls longer than `seconds` are logged; 0: none."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, broker: Broker, seconds: float) -> None:
         self._loop = loop
         self._metrics = broker.metrics
         self._seconds = seconds
-        self._explained = False  # a connection's work was reported since the last look
-        self._logged = float("-inf")  # when
+        self._explained = False  # a connection's work was reported since the last check
+        self._logged = float("-inf")  # time of the last log line
         self._unlogged = 0  # stalls since then
         if seconds:
             broker.turns.slow = int(seconds * 1e9)

@@ -17,8 +17,8 @@ logger = logging.getLogger(__name__)
 
 
 class Workers:
-    """`start`, then `stop_serving`, then `stop`. Flight runs from the start, SQL too where records are in tables or
-    `sql.start` says so; else they begin with their first work."""
+    """`start`, then `stop_serving`, then `stop`. Flight runs from the start, and so does SQL if records are in tables
+    or `sql.start` says so; otherwise workers start with their first work."""
 
     def __init__(self, broker: Broker, settings: Settings, data_dir: str, flight_port: ReservedPort | None) -> None:
         self._broker = broker
@@ -34,8 +34,9 @@ class Workers:
         self.sql = SqlWorker(broker, sql_settings(settings, data_dir)) if settings.sql.enabled else None
 
     async def start(self) -> None:
-        """Returns when those that run from the start serve. Raises StartFailed."""
-        # Somebody will ask for tables, and should not wait for libraries. Both processes load theirs at the same time.
+        """Start workers, and wait until those that run from the start are ready. Raises StartFailed."""
+        # A query on tables is likely, and should not wait for libraries to load. Both processes load theirs at the same
+        # time.
         sql_first = self._sql_first or self._broker.tables.exist()
         if self.sql is not None and sql_first:
             self._broker.queries.expect()
@@ -48,11 +49,11 @@ class Workers:
             logger.warning("the SQL process is not ready yet; its messages tell more, and statements wait for it")
 
     def start_needed(self) -> None:
-        """Called about once a second."""
+        """Start workers that have work. Called about once a second."""
         self.tables.start_if_needed()
 
     def restarts(self) -> dict[str, int]:
-        """Kind of process → times that one was started again."""
+        """Kind of process → number of restarts."""
         processes = {"tables": [self.tables.process]}
         if self.flight is not None:
             processes["flight"] = [self.flight.process]
@@ -61,7 +62,7 @@ class Workers:
         return {name: sum(max(0, one.starts - 1) for one in found) for name, found in processes.items()}
 
     async def stop_serving(self) -> None:
-        """End the one that has clients of its own."""
+        """Stop the worker that has its own clients (Flight)."""
         if self.flight is not None:
             await self.flight.stop()
 
