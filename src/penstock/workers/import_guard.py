@@ -1,6 +1,6 @@
-"""Import guard of the broker and the worker processes: they do without pandas.
+"""Import guard of the broker and the worker processes: prevents the import of pandas.
 
-Arrow loads it, where it is installed, with the first array that it makes of a list: a second or more, and 40 MB, for
+Arrow imports it, if installed, with the first array made from a list: that takes a second or more, and 40 MB, for
 something that a process which only moves records never uses.
 """
 
@@ -20,5 +20,5 @@ class _WithoutPandas(MetaPathFinder):
 
 
 def without_pandas() -> None:
-    """From now on it looks as if pandas were not installed. Call it before Arrow makes its first array."""
+    """Make pandas appear not installed from now on. Call it before Arrow makes its first array."""
     sys.meta_path.insert(0, _WithoutPandas())

@@ -1,4 +1,4 @@
-"""A topic's read view as a message: from the broker to a worker that reads the records itself."""
+"""A topic's read view as a message from the broker to a worker that reads the records itself."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def to_message(broker: Broker, identity: Identity, scope: Scope, view: ReadView)
 
 
 def _table(broker: Broker, identity: Identity, scope: Scope, view: ReadView) -> TableLocation | None:
-    """Also where there is no table yet: records may be moved there while they are being read."""
+    """The table's location, even before it exists: records may move there while they are being read."""
     described = broker.tables.describe(identity, scope, view.topic.name)
     ref = broker.tables.find(view.topic.id)
     if ref is None:

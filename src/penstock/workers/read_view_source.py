@@ -1,4 +1,4 @@
-"""A read view as a worker uses it: where the records are, and which of them are visible."""
+"""A read view in a worker: the location of the records, and which of them are visible."""
 
 from __future__ import annotations
 

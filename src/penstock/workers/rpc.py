@@ -1,9 +1,9 @@
 """RPC between the broker and its workers: requests of a worker process, answered by the broker, over a socket pair that
-the worker inherits. Nobody else can reach it, so there is no authentication here; what a request is allowed to do is
-checked by the broker with the identity that it names.
+the worker inherits. Nobody else can reach it, so there is no authentication; the broker checks permissions by the
+identity in the request.
 
-A frame is its length (u32, little-endian) and a msgpack array: (id, method, body) there, (id, kind of error or "",
-body) back. Replies come in the order in which they are ready.
+A frame is its length (u32, little-endian) and a msgpack array: (id, method, body) for a request, (id, error kind or "",
+body) for a reply. Replies are sent in the order of completion.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 Handler = Callable[[bytes], Awaitable[bytes]]
 
 _LENGTH: Final = struct.Struct("<I")
-MAX_FRAME: Final = 64 << 20  # a mistake, not an attack, would be larger: only our own code speaks here
+MAX_FRAME: Final = 64 << 20  # only our own code uses this socket: a larger one is a bug, not an attack
 INTERNAL: Final = "Internal"
 
 RequestT = TypeVar("RequestT", bound=msgspec.Struct)
@@ -55,11 +55,11 @@ def _frame(message: msgspec.Struct) -> bytes:
     return _LENGTH.pack(len(data)) + data
 
 
-# -- the broker's side
+# -- broker side
 
 
 def typed(kind: type[RequestT], handler: Callable[[RequestT], Awaitable[msgspec.Struct]]) -> Handler:
-    """A handler of one type of request."""
+    """A handler for one type of request."""
     decoder = msgspec.msgpack.Decoder(kind)
 
     async def handle(body: bytes) -> bytes:
@@ -69,7 +69,7 @@ def typed(kind: type[RequestT], handler: Callable[[RequestT], Awaitable[msgspec.
 
 
 async def committed(group: CommitGroup | None) -> None:
-    """Wait until what was appended is durable. Raises the group's error."""
+    """Wait until the group is durable. Raises the group's error."""
     if group is None:
         return
     loop = asyncio.get_running_loop()
@@ -88,7 +88,7 @@ async def committed(group: CommitGroup | None) -> None:
 
 
 async def finished(work: Deferred[Any, Result], executor: Executor) -> Result:
-    """Run deferred work off the loop and return its result."""
+    """Run deferred work off the loop, and return its result."""
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     work.start(executor, lambda: None if done.done() else done.set_result(None))
     await done
@@ -107,7 +107,7 @@ class RpcServer(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's is no subclass of it
 
-    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - the worker has ended, whatever the cause
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - the cause does not matter
         for task in self._tasks:
             task.cancel()
 
@@ -143,11 +143,11 @@ class RpcServer(asyncio.Protocol):
             self._transport.write(_frame(reply))
 
 
-# -- the worker's side
+# -- worker side
 
 
 class RemoteError(Exception):
-    """A request that the broker refused: `kind` is the name of the error's class."""
+    """The broker refused a request: `kind` is the name of the error's class."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -163,7 +163,7 @@ class _PendingCall:
 
 
 class RpcClient:
-    """The worker's end: calls block, and may come from any thread. When the broker has ended, so does the worker."""
+    """The worker's end: calls block, and may come from any thread. The worker exits when the broker has exited."""
 
     def __init__(self, sock: socket.socket, on_lost: Callable[[], None] | None = None) -> None:
         self._socket = sock
@@ -176,17 +176,17 @@ class RpcClient:
 
     @classmethod
     def inherited(cls, descriptor: str) -> RpcClient:
-        """By the number of the descriptor, which is the worker's only argument."""
+        """The client on the descriptor that is the worker's only argument."""
         return cls(socket.socket(fileno=int(descriptor)))
 
     def call(self, method: str, request: msgspec.Struct, reply: type[T]) -> T:
-        """Raises RemoteError."""
+        """Call a method, and wait for its reply. Raises RemoteError."""
         call = _PendingCall()
         with self._write_lock:
             self._last_id += 1
             self._pending[self._last_id] = call
             if not self._lost:
-                with contextlib.suppress(OSError):  # the broker has ended, as `_read` finds too
+                with contextlib.suppress(OSError):  # the broker has exited; `_read` notices too
                     self._socket.sendall(_frame(_Request(self._last_id, method, msgspec.msgpack.encode(request))))
         if self._lost:
             call.done.set()
@@ -215,5 +215,5 @@ class RpcClient:
 
 
 def _exit() -> None:
-    """No work of a worker is worth going on with alone, and all of it may be cut off at any moment."""
+    """Exit at once: without the broker no work is worth continuing, and all of it may be interrupted at any moment."""
     os._exit(0)

@@ -1,7 +1,7 @@
-"""Supervision of the worker processes: work that would hold up the event loop, each kind in a process of its own.
+"""Supervision of the worker processes: work that would block the event loop, each kind in its own process.
 
-A worker is started with one argument, the descriptor of its socket to the broker (see `rpc`), requests its settings
-there, reports when it is ready, and ends when the socket is closed: also when the broker is killed.
+A worker is started with one argument, the descriptor of its socket to the broker (see `rpc`). It requests its settings
+there, reports when it is ready, and exits when the socket is closed, also if the broker is killed.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from penstock.workers.rpc import Handler, RpcClient, RpcServer, typed
 
 logger = logging.getLogger(__name__)
 
-FIRST_RESTART_DELAY: Final = 0.5  # seconds before a worker that ended is started again; doubled each time
+FIRST_RESTART_DELAY: Final = 0.5  # seconds before a worker that exited is restarted; doubles each time
 LONGEST_RESTART_DELAY: Final = 30.0
-HEALTHY_SECONDS: Final = 60.0  # a worker that ran for so long begins with the first delay again
-STOP_SECONDS: Final = 5.0  # that a worker gets to end by itself
+HEALTHY_SECONDS: Final = 60.0  # after which the restart delay is reset
+STOP_SECONDS: Final = 5.0  # for a worker to exit by itself
 
 SettingsT = TypeVar("SettingsT", bound=msgspec.Struct)
 
@@ -35,35 +35,36 @@ class Empty(msgspec.Struct):
 
 
 class WorkerSettings(msgspec.Struct):
-    """The settings of a worker, as they were given to `WorkerProcess`, in MessagePack."""
+    """The settings of a worker as passed to `WorkerProcess`, in MessagePack."""
 
     body: bytes
 
 
 class Ready(msgspec.Struct):
-    """A worker is ready; `detail` is what the broker should know, such as the port it listens on."""
+    """A worker is ready; `detail` is information for the broker, such as the port it listens on."""
 
     detail: str = ""
 
 
 def fetch_settings(client: RpcClient, kind: type[SettingsT]) -> SettingsT:
-    """In a worker: its settings."""
+    """Fetch the settings; called in a worker."""
     return msgspec.msgpack.decode(client.call("worker.settings", Empty(), WorkerSettings).body, type=kind)
 
 
 def report_ready(client: RpcClient, detail: str = "") -> None:
-    """In a worker: it serves from now on."""
+    """Report that the worker is ready; called in a worker."""
     client.call("worker.ready", Ready(detail), Empty)
 
 
 def prefer_as_oom_victim() -> None:
-    """In a worker: if memory runs out, the kernel should kill it and not the broker, which starts it again."""
+    """Make the kernel kill this process instead of the broker if memory runs out; called in a worker, which the broker
+    restarts."""
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write("500")
 
 
 class WorkerProcess:
-    """One worker process, started again when it ends. Used on the event loop."""
+    """One worker process, restarted when it exits. Used on the event loop."""
 
     def __init__(
         self,
@@ -73,9 +74,9 @@ class WorkerProcess:
         settings: msgspec.Struct,
         on_exit: Callable[[], None] | None = None,
     ) -> None:
-        """`on_exit` is called each time that the process has ended."""
+        """`on_exit` is called each time the process has exited."""
         self.name = name
-        self.detail = ""  # of the `Ready` of the process that runs
+        self.detail = ""  # from the `Ready` of the running process
         self.process: asyncio.subprocess.Process | None = None
         self.starts = 0
         self._module = module
@@ -92,12 +93,12 @@ class WorkerProcess:
         self._killed = False  # by `kill`
 
     def start(self) -> None:
-        """Start the process, and keep it running; again is fine."""
+        """Start the process, and keep it running; idempotent."""
         if self._supervision is None:
             self._supervision = asyncio.get_running_loop().create_task(self._supervise(), name=f"worker {self.name}")
 
     async def ready(self, seconds: float) -> bool:
-        """Wait until the worker is ready; False if it is not within this time."""
+        """Wait until the worker is ready; False after this many seconds."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._ready.wait(), seconds)
         return self._ready.is_set()
@@ -115,7 +116,7 @@ class WorkerProcess:
         self._supervision = None
 
     def kill(self) -> None:
-        """End the process at once; the next one is started without a delay, for it was no fault of the process."""
+        """Kill the process; the next one starts without a delay, since the process did not fail by itself."""
         if self.process is not None:
             self._killed = True
             self._ready.clear()
@@ -140,7 +141,7 @@ class WorkerProcess:
             await asyncio.sleep(delay)
 
     async def _run(self) -> None:
-        """Start the process and wait for its end; end it when cancelled."""
+        """Start the process and wait for its exit; end it when cancelled."""
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair()
         try:
@@ -151,7 +152,7 @@ class WorkerProcess:
                 *(sys.executable, "-m", self._module, str(descriptor)),
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=(descriptor,),
-                start_new_session=True,  # a Ctrl-C is for the broker, which ends its workers in order
+                start_new_session=True,  # Ctrl-C is for the broker, which stops its workers gracefully
             )
         finally:
             theirs.close()
@@ -168,7 +169,8 @@ class WorkerProcess:
                 self._on_exit()
 
     async def _end(self, process: asyncio.subprocess.Process) -> None:
-        """Its socket is closed, so it ends by itself; if not, it is killed: workers are built for that."""
+        """Wait for the process, whose socket is closed, to exit; kill it if it does not: workers may be killed at any
+        time."""
         if process.returncode is not None:
             return
         try:

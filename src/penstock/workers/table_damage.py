@@ -1,4 +1,4 @@
-"""Damage to tables that a worker meets while it reads: the broker is told, for its log, `/health` and `/metrics`."""
+"""Damage to tables that a worker finds while reading: reported to the broker, for its log, `/health` and `/metrics`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # workers have no use for it, and would wait for it
 
 
 class DamageMessage(msgspec.Struct, array_like=True):
-    """A `TableDamaged`."""
+    """A `TableDamaged` as a message."""
 
     file: str
     topic: str

@@ -1,1 +1,1 @@
-"""The Flight worker: the Arrow Flight endpoint in a process of its own. Start at `server.py`."""
+"""The Flight worker: the Arrow Flight endpoint in its own process. Start at `server.py`."""

@@ -1,9 +1,9 @@
 """Callers: authentication of every Flight call, by a user's password, by a key, or anonymously.
 
-The broker checks the credentials, so that lock-out and audit are the same at every door. Its answer is cached for a
-while, since every call of Flight brings them again; what the caller may do is checked anew each time. A client that
-logs in once (`authenticate_basic_token`) gets a token, whose credentials are checked when it is first used: only then
-is it known where the client is.
+The broker verifies the credentials, so that lock-out and audit are the same at every door. Its answer is cached for a
+while, since every Flight call carries them; permissions are checked for each call. A client that logs in once
+(`authenticate_basic_token`) gets a token, whose credentials are verified at its first use, as the client's address is
+not known before.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from penstock.broker.security.lockout import host_of
 from penstock.flight.wire import AUTHORIZATION, NAMESPACE, TENANT
 from penstock.workers.flight.rpc_messages import LoggedIn, Login
 
-CACHE_SECONDS: Final = 300.0  # for which credentials need not be checked again
+CACHE_SECONDS: Final = 300.0  # how long verified credentials are cached
 TOKEN_SECONDS: Final = 3600.0
-UNUSED_SECONDS: Final = 60.0  # within which a token has to be used for the first time
+UNUSED_SECONDS: Final = 60.0  # until the first use of a token
 MAX_CACHED: Final = 10_000  # identities, and as many tokens
-TOKEN: Final = "penstock-flight-"  # how tokens begin; no key does
+TOKEN: Final = "penstock-flight-"  # prefix of tokens; no key has it
 MAX_HEADER: Final = 8192
 
 Headers = Mapping[str, Sequence[str | bytes]]
@@ -39,7 +39,7 @@ V = TypeVar("V")
 
 
 class Unauthenticated(Exception):
-    """The caller is not known, and has to be. The text says why."""
+    """The caller must authenticate. The text has the reason."""
 
 
 class Caller(NamedTuple):
@@ -49,26 +49,26 @@ class Caller(NamedTuple):
 
 
 class _Credentials(NamedTuple):
-    """A password, if there is a user, or a key."""
+    """A user with a password, or a key."""
 
     user: str | None
     secret: str
 
 
 class Callers:
-    """The callers of one Flight server. Used by many threads."""
+    """The callers of one Flight server. Thread-safe."""
 
     def __init__(self, authenticate: Callable[[Login], LoggedIn], clock: Callable[[], float] = time.monotonic) -> None:
         self._authenticate = authenticate
         self._clock = clock
         self._lock = threading.Lock()
         self._pepper = os.urandom(32)
-        self._known: dict[bytes, tuple[Identity, float]] = {}  # in the order in which they were checked; until when
-        self._unused: dict[str, tuple[_Credentials, float]] = {}  # tokens that were not used yet
-        self._tokens: dict[str, tuple[Identity, float]] = {}  # apart from them, so that those cannot push these out
+        self._known: dict[bytes, tuple[Identity, float]] = {}  # in the order of verification; with expiry time
+        self._unused: dict[str, tuple[_Credentials, float]] = {}  # tokens before their first use
+        self._tokens: dict[str, tuple[Identity, float]] = {}  # separate, so that unused tokens cannot evict used ones
 
     def caller(self, headers: Headers, peer: str) -> Caller:
-        """Raises Unauthenticated."""
+        """The caller of a request, authenticated. Raises Unauthenticated."""
         peer = plain_peer(peer)
         tenant, namespace = _text(headers, TENANT), _text(headers, NAMESPACE) or DEFAULT_SCOPE.namespace
         home = tenant or DEFAULT_SCOPE.tenant
@@ -106,7 +106,7 @@ class Callers:
         return identity._replace(peer=peer)
 
     def _identity(self, credentials: _Credentials, tenant: str, peer: str) -> Identity:
-        host = host_of(peer)  # a host that is locked out does not come in by what another has shown
+        host = host_of(peer)  # per host: one that is locked out must not benefit from another's cached login
         parts = "\0".join(
             (host, tenant, "" if credentials.user is None else "u" + credentials.user, credentials.secret)
         )
@@ -125,7 +125,7 @@ class Callers:
 
 
 def _credentials(header: str) -> _Credentials | None:
-    """The credentials of an authorization header; None if there is none."""
+    """The credentials in an authorization header; None if it is empty. Raises Unauthenticated if it is malformed."""
     if not header:
         return None
     scheme, _, rest = header.partition(" ")
@@ -149,7 +149,7 @@ def _cached(table: dict[K, tuple[V, float]], name: K, now: float) -> V | None:
 
 
 def _cache(table: dict[K, tuple[V, float]], name: K, value: V, now: float, seconds: float) -> None:
-    """Room is made by what has expired, then by what came first."""
+    """Add an entry. If the table is full, expired entries are evicted, then the oldest."""
     if len(table) >= MAX_CACHED:
         for old in [old for old, (_, until) in table.items() if until < now]:
             del table[old]
@@ -174,6 +174,6 @@ def _text(headers: Headers, name: str) -> str:
 
 
 def plain_peer(peer: str) -> str:
-    """gRPC's `ipv4:127.0.0.1:5000` or `ipv6:%5B::1%5D:5000` as the other doors say it."""
+    """gRPC's `ipv4:127.0.0.1:5000` or `ipv6:%5B::1%5D:5000`, in the format of the other doors."""
     family, _, rest = peer.partition(":")
     return unquote(rest) if family in ("ipv4", "ipv6") else peer

@@ -1,8 +1,8 @@
-"""Limits of the calls and streams that are under way at the same time: of all callers, of each tenant, and of each
-caller in it. Everybody has their share of what the others leave (`broker.tenancy.fair_share`), so that one who takes
-all that there is leaves something for the next.
+"""Limits for concurrent calls and streams: in total, per tenant, and per caller of a tenant. Everyone gets a share of
+what the others leave (`broker.tenancy.fair_share`), so that one who takes everything available leaves something for the
+next.
 
-A stream that nobody reads holds its place for a while only: gRPC has no way to end one that it cannot send on, so the
+A stream that is not being read keeps its slot only for a while: gRPC cannot end a stream that it cannot send on, so the
 client's connection is closed.
 """
 
@@ -24,25 +24,25 @@ from penstock.workers.flight.errors import TooMany
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS: Final = 5.0  # between two looks for streams that nobody reads, at most
+LOOK_SECONDS: Final = 5.0  # longest interval between checks for stalled streams
 
 
 class ConcurrencyLimit:
-    """A limit of how many may be under way at the same time. Used by many threads."""
+    """A limit on concurrency. Thread-safe."""
 
     def __init__(self, limit: int, what: str, share: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._limit = limit
         self._what = what
         self._share = share
         self._clock = clock
-        self._counts: dict[tuple[str, ...], int] = {}  # by owner, from all to one of its parts
+        self._counts: dict[tuple[str, ...], int] = {}  # by prefix of the owner, from the total to the caller
         self._open: WeakSet[Slot] = WeakSet()
-        # Entered again by the thread that has it, if a slot is collected just then.
+        # Reentrant: a slot may be garbage-collected by the thread that holds the lock.
         self._lock = threading.RLock()
 
     def acquire(self, *owner: str, peer: str = "") -> Slot:
-        """A place for one that belongs to this owner, who is named from the whole to the part: tenant, caller. `peer`
-        is the connection that it came by. Raises TooMany."""
+        """A slot for this owner, given from the whole to the part: tenant, caller. `peer` is the client's address.
+        Raises TooMany."""
         with self._lock:
             levels = [owner[:depth] for depth in range(len(owner) + 1)]
             room, within = self._limit, self._counts.get((), 0)
@@ -70,14 +70,14 @@ class ConcurrencyLimit:
                     del self._counts[level]
 
     def stalled(self, seconds: float) -> set[str]:
-        """The peers of those that have not moved for so long."""
+        """The peers of slots without progress for this many seconds."""
         limit = self._clock() - seconds
         with self._lock:
             return {slot.peer for slot in self._open if slot.moved < limit and slot.peer}
 
 
 class Slot:
-    """One of so many, released at the end of a `with` block, or else when it is collected."""
+    """A slot, released at the end of a `with` block, or when it is garbage-collected."""
 
     __slots__ = ("__weakref__", "_clock", "_limit", "levels", "moved", "peer")
 
@@ -91,7 +91,7 @@ class Slot:
         self.moved = clock()
 
     def touch(self) -> None:
-        """It moves."""
+        """Record progress."""
         self.moved = self._clock()
 
     def __enter__(self) -> None: ...
@@ -106,7 +106,7 @@ class Slot:
 
 
 def end_stalled(streams: ConcurrencyLimit, seconds: float) -> None:
-    """Disconnect the clients of streams that nobody reads, for ever; in a thread of its own."""
+    """Disconnect the clients of stalled streams, forever; in its own thread."""
     while True:
         time.sleep(min(LOOK_SECONDS, seconds / 4))
         for peer in streams.stalled(seconds):
@@ -115,11 +115,11 @@ def end_stalled(streams: ConcurrencyLimit, seconds: float) -> None:
 
 
 def disconnect(peer: str) -> int:
-    """Shut down the connections of this process to a peer, `host:port` or `[v6]:port`; returns how many there were."""
+    """Shut down this process's connections to a peer, `host:port` or `[v6]:port`; returns their number."""
     found = 0
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
-            # A descriptor of our own: that of gRPC may be closed, and another opened in its place, at any moment.
+            # A duplicate: gRPC may close its descriptor, and the number may be reused, at any moment.
             descriptor = os.dup(int(name))
             if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
                 os.close(descriptor)

@@ -1,7 +1,7 @@
-"""Errors of the broker, of the log and of the Flight process itself, as a Flight client sees them: in one table.
+"""Errors of the broker, the log and the Flight process, mapped to Flight errors in one table.
 
-pyarrow knows few kinds of Flight errors. What it makes of Python's own exceptions has more of gRPC's codes, but puts a
-traceback behind the text; `hide_tracebacks` puts our detail there instead.
+pyarrow has few kinds of Flight errors. Python's own exceptions map to more of gRPC's codes, but pyarrow appends a
+traceback to their text; `hide_tracebacks` replaces it by our detail.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ class BadRequest(pa.lib.ArrowInvalid):  # type: ignore[misc]
 
 
 class TooMany(Exception):
-    """There are as many calls or streams as there may be."""
+    """The limit of concurrent calls or streams is reached."""
 
 
 class Refused(Exception):
-    """A request that cannot be carried out as it is. `kind` is for programs."""
+    """A request that cannot be executed. `kind` is the machine-readable reason."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -69,7 +69,7 @@ class Refused(Exception):
 
 
 def client_error(error: Exception, *, anonymous: bool = False) -> Exception:
-    """The error to raise for the client. An unexpected one is logged, and its text kept from the client."""
+    """The error to raise for the client. An unexpected one is logged, and its text is hidden from the client."""
     answer: Exception = error
     if not isinstance(error, (flight.FlightError, NotFound, BadRequest)):
         answer = _made(error, anonymous)
@@ -100,7 +100,7 @@ def _of_kind(kind: str, text: str, detail: Detail, anonymous: bool) -> Any:
         return flight.FlightUnauthorizedError(text, encode(detail))
     if kind in UNAVAILABLE:
         return flight.FlightUnavailableError(text, encode(detail))
-    if kind == "CommitFailed":  # and not UNAVAILABLE, which many send again by themselves
+    if kind == "CommitFailed":  # not UNAVAILABLE, which many clients retry automatically
         return flight.FlightInternalError(text, encode(detail))
     if kind in DAMAGED:
         logger.error("%s", text)
@@ -111,12 +111,12 @@ def _of_kind(kind: str, text: str, detail: Detail, anonymous: bool) -> Any:
 
 
 def hide_tracebacks() -> None:
-    """Arrow asks `traceback.format_exception` what to tell the client about an exception. For the whole process: nobody
-    else asks it, since `logging` prints tracebacks in another way."""
+    """Replace `traceback.format_exception`, from which Arrow gets the text for the client. This affects the whole
+    process, but nothing else calls it: `logging` formats tracebacks differently."""
 
     def format_exception(kind: object, /, value: object = None, *_: Any, **__: Any) -> list[str]:
         error = value if isinstance(value, BaseException) else kind
-        if isinstance(error, flight.FlightError):  # of `get_schema`, where pyarrow takes it for any other exception
+        if isinstance(error, flight.FlightError):  # from `get_schema`, where pyarrow treats it like any other exception
             return [bytes(error.extra_info).decode("utf-8", "replace")]
         detail = getattr(error, "detail", None)
         return [encode(detail if isinstance(detail, Detail) else Detail(INTERNAL)).decode()]

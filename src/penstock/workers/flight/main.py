@@ -1,4 +1,4 @@
-"""The Flight process: `python -m penstock.workers.flight.main DESCRIPTOR`, started by the broker and by nobody else."""
+"""The Flight process: `python -m penstock.workers.flight.main DESCRIPTOR`, started only by the broker."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from penstock.workers.supervisor import fetch_settings, prefer_as_oom_victim, re
 
 logger = logging.getLogger(__name__)
 
-# gRPC cannot be told the lowest version of TLS, but the suites of those below 1.3. This one takes a secret that both
-# sides share, and there is none: so nobody can agree with us on anything below 1.3.
+# gRPC has no setting for the minimum TLS version, only for the cipher suites below 1.3. This suite needs a pre-shared
+# key, and there is none: so no handshake below 1.3 can succeed.
 ONLY_TLS_1_3 = "ECDHE-PSK-AES128-CBC-SHA"
 
 
 def main(descriptor: str) -> None:
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # before it is loaded: what goes wrong is told by us
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # before gRPC is loaded: we report its errors ourselves
     client = RpcClient.inherited(descriptor)
     settings = fetch_settings(client, FlightSettings)
     configure_logging(settings.log_level, settings.log_format)
@@ -49,7 +49,7 @@ def main(descriptor: str) -> None:
         logger.error("Arrow Flight cannot listen on %s:%d: %s", settings.host, settings.port, error)
         sys.exit(1)
     report_ready(client, str(server.port))
-    import penstock.workers.flight.put  # noqa: F401 - now that others can read: the first who writes need not wait for it
+    import penstock.workers.flight.put  # noqa: F401 - after `ready`: the first writer need not wait for the import
 
     server.serve()
 

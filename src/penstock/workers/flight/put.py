@@ -1,6 +1,5 @@
-"""Puts: a stream of Arrow record batches becomes a staged file, in the Flight process. The broker says where
-the records may go, and publishes the file later; it never sees a record batch.
-"""
+"""Puts: a stream of Arrow record batches is staged in a file by the Flight process. The broker permits the target
+topics, and publishes the file later; it never handles a record batch."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ from penstock.workers.flight.rpc_messages import (
 from penstock.workers.rpc import RemoteError, RpcClient
 from penstock.workers.supervisor import Empty
 
-USAGE_CHECK_BYTES: Final = 64 << 20  # of a stream, after which the usage of all is looked up again
+USAGE_CHECK_BYTES: Final = 64 << 20  # of a stream, between checks of the total usage
 
 
 def put(
@@ -46,8 +45,8 @@ def put(
     writer: Any,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Stage the records of a stream; without an application also publish them. A stream that breaks leaves nothing:
-    `cancelled` says whether its end is one of those."""
+    """Stage the records of a stream; without an application, publish them too. A broken stream leaves nothing behind:
+    `cancelled` says whether the end of the stream was a break."""
     with _refusals():
         client = _StagingClient(broker, caller, command)
         first = client.prepare([] if command.topic is None else [command.topic])
@@ -132,11 +131,12 @@ def _stage(
 
 
 class _StagingQuota:
-    """Staging quota of one stream, of a tenant and of all together. Usage is looked up on disk: the broker removes
-    files. Whose they are is known of those that were staged since this process began; others are other tenants'."""
+    """The staging quotas of one stream, of its tenant, and of all together. Usage is measured on disk, since the broker
+    removes files. The tenants of files that were staged before this process started are unknown; they count as other
+    tenants'."""
 
     _lock = threading.Lock()
-    _tenants: ClassVar[dict[str, str]] = {}  # by the key in the names of files
+    _tenants: ClassVar[dict[str, str]] = {}  # by the key in file names
 
     def __init__(self, directory: str, limits: StagingPermit, tenant: str) -> None:
         self._directory = directory
@@ -145,7 +145,7 @@ class _StagingQuota:
         self._checked_at = -USAGE_CHECK_BYTES
 
     def check(self, written: int) -> None:
-        """Raises Refused or TooMany."""
+        """Raises Refused or TooMany if a quota is exceeded."""
         limits = self._limits
         if written > limits.stream_bytes:
             raise Refused("LimitReached", f"A stream of more than {limits.stream_bytes} bytes: use more of them")
@@ -174,7 +174,7 @@ class _Used(NamedTuple):
 
 
 def _usage(directory: str) -> dict[str, _Used]:
-    """The staged files and their bytes, by the key in their names."""
+    """The number and bytes of staged files, by the key in their names."""
     found: dict[str, _Used] = {}
     try:
         with os.scandir(directory) as entries:
@@ -184,7 +184,7 @@ def _usage(directory: str) -> dict[str, _Used]:
                     used = found.get(key, _Used(0, 0))
                     found[key] = _Used(used.files + 1, used.size + entry.stat().st_size)
                 except FileNotFoundError:
-                    continue  # it was published
+                    continue  # it was published meanwhile
     except FileNotFoundError:
         pass
     return found
@@ -192,7 +192,7 @@ def _usage(directory: str) -> dict[str, _Used]:
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """Errors of a stream in the terms of this door."""
+    """Convert errors of a stream to errors of this door."""
     try:
         yield
     except (BrokerError, UnusableColumns) as error:

@@ -1,7 +1,7 @@
-"""Handlers of the Flight process's requests, on the broker's side: authentication, bounds, read views, publishing.
+"""The broker's handlers of the Flight process's requests: authentication, bounds, read views, publishing.
 
-Each of these costs the event loop about what a request for metadata does at any other door. Records are never sent
-this way: the Flight process reads them from the files.
+Each takes about as much time on the event loop as a metadata request at any other door. Records are never sent this
+way: the Flight process reads them from the files.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LOCKED_OUT = "too many failed attempts; try again later"
 
 
 class FlightHandlers:
-    """Metadata, and what of the records is visible."""
+    """Handlers for metadata and the visibility of records."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -56,7 +56,7 @@ class FlightHandlers:
         }
 
     async def login(self, login: Login) -> LoggedIn:
-        """With security off everybody is anonymous, whatever they show."""
+        """Verify credentials. With security off everyone is anonymous, whatever they send."""
         broker = self._broker
         if not broker.access.enforced:
             return LoggedIn(ANONYMOUS._replace(peer=login.peer))
@@ -105,12 +105,12 @@ class FlightHandlers:
         return Empty()
 
     async def _committed(self) -> None:
-        """Nobody is shown what a crash could take back."""
+        """Wait for pending commits: clients must not see what a crash could undo."""
         await committed(self._broker.pending_commit)
 
 
 class PublishHandlers:
-    """Staging and publishing."""
+    """Handlers for staging and publishing."""
 
     def __init__(self, broker: Broker, durability: Durability) -> None:
         self._broker = broker

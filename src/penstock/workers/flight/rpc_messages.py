@@ -1,4 +1,4 @@
-"""Messages between the broker and the Flight process. Both sides import them, and they import nothing of either."""
+"""Messages between the broker and the Flight process. Both sides import them, and they import neither."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class FlightSettings(msgspec.Struct, frozen=True):
     key: str = ""
     client_ca: str = ""
     tls_min_version: str = "1.3"
-    streams: int = 64  # reads and puts at the same time
-    calls: int = 256  # of all kinds at the same time
+    streams: int = 64  # concurrent reads and puts
+    calls: int = 256  # concurrent calls of all kinds
     log_level: str = "info"
     log_format: LogFormat = "auto"
-    durability: Durability = Durability.SYNCED  # of what is staged
-    share: float = 0.5  # of streams and calls, that one tenant or caller may have; see `broker.tenancy.fair_share`
-    unread_seconds: float = 300.0  # after which the client of a stream that nobody reads is disconnected
+    durability: Durability = Durability.SYNCED  # of staged files
+    share: float = 0.5  # of streams and calls, for one tenant or caller; see `broker.tenancy.fair_share`
+    unread_seconds: float = 300.0  # after which the client of a stalled stream is disconnected
 
 
 class Login(msgspec.Struct, array_like=True):
-    """Somebody shows a password (then `user` is given) or a key."""
+    """A login with a password (`user` is set) or a key."""
 
     peer: str
     tenant: str
@@ -44,7 +44,7 @@ class LoggedIn(msgspec.Struct, array_like=True):
 
 
 class ScopedRequest(msgspec.Struct, array_like=True):
-    """A request in the name of a client, in a scope."""
+    """A request on behalf of a client, in a scope."""
 
     identity: Identity
     scope: Scope
@@ -90,7 +90,7 @@ class ReadViewPartition(msgspec.Struct, array_like=True):
 class TableLocation(msgspec.Struct, array_like=True):
     url: str
     options: dict[str, str]
-    ends: dict[int, int]  # as the broker knows them; the table may be further
+    ends: dict[int, int]  # as known to the broker; the table may have more
 
 
 class ReadViewMessage(msgspec.Struct, array_like=True):
@@ -112,7 +112,7 @@ class Schema(msgspec.Struct, array_like=True):
 
 
 class StagingRequest(ScopedRequest):
-    """To stage records of these topics; without `app`, to be published once."""
+    """A request to stage records of these topics; without `app`, to be published once."""
 
     app: str | None
     batch: int
@@ -129,19 +129,19 @@ class StagingTarget(msgspec.Struct, array_like=True):
 
 
 class StagingPermit(msgspec.Struct, array_like=True):
-    """The reply to a `StagingRequest`: where records may go, and the limits of that."""
+    """The reply to a `StagingRequest`: the target topics and the limits."""
 
     app: str
     key: bytes
     targets: list[StagingTarget]  # in the order of the names
-    sync: bool  # what is staged has to survive a loss of power
+    sync: bool  # staged files must survive a power failure
     chunk_bytes: int
     record_bytes: int
-    topics: int  # these are limits; see `penstock.broker.limits`
+    topics: int  # this and the following are limits; see `penstock.broker.limits`
     stream_bytes: int
     staged_bytes: int
     staged_files: int
-    share: float = 1.0  # of the last two, that a tenant may have
+    share: float = 1.0  # of the last two, per tenant
 
 
 class PublicationRequest(ScopedRequest):

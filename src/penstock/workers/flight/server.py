@@ -1,8 +1,8 @@
-"""The Arrow Flight door, in the process that serves it: topics are flights, partitions their endpoints, and a ticket is
-a range of offsets of one of them.
+"""The Arrow Flight door, in its own process: topics are flights, partitions their endpoints, and a ticket is an offset
+range of a partition.
 
-Every call is authenticated first (`callers`), then the broker checks what the caller may do (`rpc_handlers`). Records
-come from the files (`penstock.flight.reading`), so that reading costs the broker nothing.
+Every call is authenticated first (`callers`), then the broker checks the caller's permissions (`rpc_handlers`). Records
+are read from the files (`penstock.flight.reading`), so that reads cost the broker nothing.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from penstock.workers.read_view_source import source_of, view_of
 from penstock.workers.rpc import RpcClient
 from penstock.workers.supervisor import Empty
 
-CHUNK: Final = 32  # topics in one request to the broker, so that it never takes it long
-RECHECK_SECONDS: Final = 5.0  # how soon a stream ends whose reader may no longer read
+CHUNK: Final = 32  # topics per request to the broker, which bounds its time
+RECHECK_SECONDS: Final = 5.0  # between permission checks of a stream
 SECRET: Final = ("secret", "password", "token", "key", "sas", "credential")
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             **options,
         )
 
-    # -- what there is
+    # -- metadata
 
     def list_flights(self, context: Any, criteria: bytes) -> Iterator[Any]:
         with self._authenticated(context) as caller:
@@ -108,18 +108,18 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             slot = self._stream_slot(caller)
             check = self._checking(context, caller, request, slot)
             batches = self._reader.read(source, request.start, end, request.columns, view, check)
-            # The generator keeps the slot: it is free again when Arrow drops the generator, also if
-            # that was never begun.
+            # The generator holds the slot, which is released when Arrow drops the generator, even if it was never
+            # started.
             return flight.GeneratorStream(schema, _stream(batches, slot, anonymous=caller.anonymous))
 
     def _stream_slot(self, caller: Caller) -> Slot:
-        """A place for a stream, by tenant and caller. Who did not log in is known by the connection only."""
+        """A stream slot, by tenant and caller. Anonymous callers are distinguished by their connection."""
         identity = caller.identity
         who = f"anonymous@{identity.peer}" if identity.name == ANONYMOUS.name else identity.name
         return self._streams.acquire(caller.scope.tenant, who, peer=identity.peer)
 
     def _checking(self, context: Any, caller: Caller, request: wire.Ticket, slot: Slot) -> Callable[[], None]:
-        """Ends a stream when its client has gone, or may no longer read."""
+        """A check that ends a stream if its client has disconnected, or has lost the permission to read."""
         checked = time.monotonic()
 
         def check() -> None:
@@ -145,7 +145,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
 
     # -- actions
 
-    def list_actions(self, context: Any) -> list[tuple[str, str]]:  # noqa: ARG002 - they are no secret
+    def list_actions(self, context: Any) -> list[tuple[str, str]]:  # noqa: ARG002 - not a secret
         return list(wire.ACTIONS.items())
 
     def do_action(self, context: Any, action: Any) -> list[bytes]:
@@ -235,14 +235,14 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
 
     @contextmanager
     def _authenticated(self, context: Any) -> Iterator[Caller]:
-        """The caller. Errors are raised in the client's terms."""
+        """The caller of a request. Errors are converted for the client."""
         anonymous = False
         try:
             with self._calls.acquire(host_of(plain_peer(context.peer()))):
                 caller = self._callers.caller(context.get_middleware("headers").headers, context.peer())
                 anonymous = caller.anonymous
                 yield caller
-        except Exception as error:  # noqa: BLE001 - `client_error` logs what was not expected
+        except Exception as error:  # noqa: BLE001 - `client_error` logs unexpected ones
             raise client_error(error, anonymous=anonymous) from None
 
     def _topics(self, caller: Caller) -> dict[str, int]:
@@ -294,7 +294,7 @@ def _schema(columns: Sequence[str]) -> pa.Schema:
 
 
 def _command(descriptor: Any) -> wire.TopicCommand:
-    """The topic of a descriptor: by its path, or by a command in JSON."""
+    """The topic of a descriptor, from its path or a command in JSON."""
     if descriptor.path:
         if len(descriptor.path) > 1:
             raise wire.Unusable("the path of a flight has one part, the name of a topic")
@@ -305,12 +305,13 @@ def _command(descriptor: Any) -> wire.TopicCommand:
 
 
 def _is_secret(option: str) -> bool:
-    """Whoever may read a topic may know where its table is, and brings their own keys to the store."""
+    """Whether an option must be hidden: readers of a topic may know where its table is, but need their own keys to the
+    store."""
     return any(part in option.lower() for part in SECRET)
 
 
 class _MovingReader:
-    """A reader of record batches that tells that it moves."""
+    """A reader of record batches that reports its progress."""
 
     def __init__(self, reader: Any, touch: Callable[[], None]) -> None:
         self._reader = reader
@@ -328,8 +329,8 @@ def _stream(batches: Iterator[pa.RecordBatch], slot: Slot, *, anonymous: bool) -
         try:
             for batch in batches:
                 yield batch
-                slot.touch()  # it has left
-        except Exception as error:  # noqa: BLE001 - `client_error` logs what was not expected
+                slot.touch()  # it was sent
+        except Exception as error:  # noqa: BLE001 - `client_error` logs unexpected ones
             raise client_error(error, anonymous=anonymous) from None
 
 
@@ -348,11 +349,12 @@ def _content(path: str) -> bytes:
 
 
 class _NoHandshake(flight.ServerAuthHandler):  # type: ignore[misc]
-    """Without a handler Arrow refuses the call by which `authenticate_basic_token` asks for a token."""
+    """Accepts the handshake. Without a handler Arrow rejects the call by which `authenticate_basic_token` requests a
+    token."""
 
     def authenticate(self, outgoing: Any, incoming: Any) -> None: ...
 
-    def is_valid(self, token: bytes) -> bytes:  # noqa: ARG002 - who calls is told by headers
+    def is_valid(self, token: bytes) -> bytes:  # noqa: ARG002 - headers identify the caller
         return b""
 
 
@@ -366,7 +368,7 @@ class _Headers(flight.ServerMiddleware):  # type: ignore[misc]
 
 
 class _HeaderMiddleware(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Keeps the headers of a call for its method, which also knows where it comes from."""
+    """Keeps the headers of a call for its method, which also knows the peer."""
 
     def __init__(self, callers: Callers) -> None:
         self._callers = callers

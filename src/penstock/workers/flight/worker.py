@@ -1,5 +1,5 @@
-"""The Flight process, as the broker sees it. gRPC opens the port itself, in that process; the broker keeps it reserved
-meanwhile (`transport.tcp_listener.ReservedPort`)."""
+"""The broker's handle for the Flight process. gRPC opens the port itself, in that process; the broker keeps it reserved
+(`transport.tcp_listener.ReservedPort`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class FlightWorker:
         self.process = WorkerProcess("flight", "penstock.workers.flight.main", handlers, settings)
 
     async def start(self) -> bool:
-        """Start the process; False if it does not serve in time."""
+        """Start the process; False if it is not ready in time."""
         self.process.start()
         return await self.process.ready(START_SECONDS)
 

@@ -1,1 +1,1 @@
-"""The SQL worker: executes statements in a process of its own. Start at `executor.py`."""
+"""The SQL worker: executes statements in its own process. Start at `executor.py`."""

@@ -1,4 +1,4 @@
-"""The catalog of one statement, in the SQL process: what the broker lets it see and do."""
+"""The catalog of one statement, in the SQL process: what the broker permits it to see and do."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from penstock.workers.sql.rpc_messages import (
 from penstock.workers.sql.streams import ExpiryScan, Reading, TopicStream, statement_error
 from penstock.workers.supervisor import Empty
 
-CHUNK: Final = 256  # streams in one request to the broker, so that it never takes it long; of a join all are in one
+CHUNK: Final = 256  # streams per request to the broker, which bounds its time; those of a join are in one
 
 T = TypeVar("T")
 
 
 class BrokerCatalog:
-    """A `Catalog`, for the statement with this number."""
+    """The `Catalog` of the statement with this number."""
 
     def __init__(
         self, client: RpcClient, reader: Reader, expiry_scan: ExpiryScan, number: int, check: Callable[[], None]
     ) -> None:
-        """`check` is called again and again, and raises if the statement has to end."""
+        """`check` is called regularly, and raises if the statement must end."""
         self._client = client
         self._check = check
         self._reading = Reading(reader, expiry_scan, check, self._record_failure)
         self._number = number
-        self._head: int | None = None  # what the statement sees, once it has seen anything
-        self.failure: Exception | None = None  # the first that came up while records were read
+        self._head: int | None = None  # log position of the statement's snapshot, once it has one
+        self.failure: Exception | None = None  # the first one while records were read
 
     def head(self) -> int:
         if self._head is None:

@@ -1,4 +1,4 @@
-"""Execution of SQL statements, one after the other in each thread that serves."""
+"""Execution of SQL statements, one at a time per serving thread."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ from penstock.workers.supervisor import Empty
 
 logger = logging.getLogger(__name__)
 
-RESULT_BYTES: Final = 16 << 20  # what the largest reply of a protocol can hold
-PAGE_BYTES: Final = 256 << 10  # of rows that are sent to the broker at once
-MAX_DUCKDB_THREADS: Final = 4  # of DuckDB for one statement
+RESULT_BYTES: Final = 16 << 20  # the largest reply of any protocol
+PAGE_BYTES: Final = 256 << 10  # rows sent to the broker at once
+MAX_DUCKDB_THREADS: Final = 4  # of DuckDB, per statement
 
 
 class FailureRecordingCatalog(Catalog, Protocol):
-    """A catalog that records the first error of a read: DuckDB, which reads the records, does not pass it on."""
+    """A catalog that records the first error of a read, since DuckDB, which reads the records, does not propagate
+    it."""
 
     failure: Exception | None
 
@@ -59,7 +60,7 @@ def execute(
     runtime: StatementRuntime | None = None,
     stop: Stop | None = None,
 ) -> Rows:
-    """Raises an error of the broker or of the log."""
+    """Execute a statement. Raises an error of the broker or of the log."""
     try:
         return run(catalog, sql, params, position, limits_of(allowed), workshop=runtime, stop=stop)
     except Exception:
@@ -69,7 +70,7 @@ def execute(
 
 
 def pages(rows: list[list[Value]]) -> Iterator[list[list[Value]]]:
-    """The rows in parts of about `PAGE_BYTES`; one part at least."""
+    """The rows in parts of about `PAGE_BYTES`; at least one part."""
     first = size = 0
     for at, row in enumerate(rows):
         size += sum(len(value) if isinstance(value, str) else 8 for value in row)
@@ -90,8 +91,8 @@ class StatementExecutor:
         self._running: dict[int, Stop] = {}
 
     def serve(self, limit: MemoryLimit) -> None:
-        """Until the broker has gone: then so has the process. If a statement has left too little memory for another,
-        the broker is asked for a new process in the place of this one."""
+        """Serve statements until the broker has exited, which ends the process. If a statement has left too little
+        memory for another one, request a replacement process."""
         while not self._exhausted(limit):
             statement = self._client.call("sql.next", Empty(), Statement)
             outcome = self._outcome(statement)
@@ -104,7 +105,7 @@ class StatementExecutor:
 
     def _exhausted(self, limit: MemoryLimit) -> bool:
         if limit.used_up:
-            self._runtime.engines.close_idle()  # which keep some of it, for their next statement
+            self._runtime.engines.close_idle()  # they keep some of it for their next statement
         return limit.used_up
 
     def _send_rows(self, number: int, rows: Rows) -> None:
@@ -114,7 +115,7 @@ class StatementExecutor:
         self._client.call("sql.done", Done(number, rows.columns, last), Empty)
 
     def stop(self, numbers: Sequence[int]) -> None:
-        """Nobody waits for these any more. Any thread."""
+        """Cancel statements that nobody waits for. Thread-safe."""
         for number in numbers:
             if (stop := self._running.get(number)) is not None:
                 stop.cancel()

@@ -1,7 +1,7 @@
-"""The SQL process: `python -m penstock.workers.sql.main DESCRIPTOR`, started by the broker and by nobody else.
+"""The SQL process: `python -m penstock.workers.sql.main DESCRIPTOR`, started only by the broker.
 
-It asks for a statement, carries it out and tells what came of it, one after the other. It may be killed at any moment:
-what a statement changes, the broker changes. What it may take of memory is limited by the system (`memory`).
+It requests a statement, executes it and reports the outcome, one after the other. It may be killed at any moment: all
+changes are made by the broker. The system limits its memory (`memory`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main(descriptor: str) -> None:
         lower_priority()
     threading.Thread(target=executor.serve, args=[limit], name="sql", daemon=True).start()
     report_ready(client)
-    import penstock.log.tables.table  # noqa: F401 - now that statements are carried out: none need wait for it
+    import penstock.log.tables.table  # noqa: F401 - after `ready`: no statement need wait for the import
 
     while True:
         executor.stop(client.call("sql.stopped", Empty(), Stopped).numbers)

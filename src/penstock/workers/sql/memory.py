@@ -1,8 +1,8 @@
-"""Memory of a SQL process: what one statement may take, and whether the next one finds as much.
+"""Memory of a SQL process: the limit for one statement, and whether as much is left for the next one.
 
-DuckDB does not count everything, so the system does (RLIMIT_DATA). It counts what is mapped, used or not, and
-allocators keep mapped what was freed. What one statement leaves behind like that, the next one, of whichever tenant,
-would lack.
+DuckDB does not count everything, so the system does (RLIMIT_DATA). It counts mapped memory, used or not, and allocators
+keep freed memory mapped. Memory that one statement leaves behind in this way would be missing for the next one, of
+whichever tenant.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ import os
 import resource
 
 _ALLOCATORS = {
-    "DUCKDB_JE_MALLOC_CONF": "retain:false",  # of the allocator that DuckDB brings along
-    "ARROW_DEFAULT_MEMORY_POOL": "system",  # instead of mimalloc, which takes 1 GiB at once and gives nothing back
+    "DUCKDB_JE_MALLOC_CONF": "retain:false",  # of DuckDB's bundled allocator
+    "ARROW_DEFAULT_MEMORY_POOL": "system",  # instead of mimalloc, which maps 1 GiB at once and returns nothing
 }
 
 
 def return_freed_memory() -> None:
-    """Let the allocators of DuckDB and Arrow give address space back, instead of keeping it. Before either is
+    """Make the allocators of DuckDB and Arrow return address space instead of keeping it. Call before either is
     imported."""
     for name, value in _ALLOCATORS.items():
         os.environ.setdefault(name, value)
 
 
 def data_bytes() -> int:
-    """The memory that the system counts against the limit; 0 if it does not say."""
+    """The memory that the system counts against the limit; 0 if unknown."""
     with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")
     return 0
 
 
 class MemoryLimit:
-    """So many bytes of memory more than the process has, and not one beyond: who asks for it is told that there is
-    none. Of what is mapped only that counts which can be written to, not files or libraries."""
+    """Limits the process to this many bytes more than it has now; further allocations fail. Only writable mappings
+    count, not files or libraries."""
 
     def __init__(self, statement_bytes: int, overhead_bytes: int) -> None:
-        self._spared = overhead_bytes // 2  # what statements may leave behind: what one may take is still there
+        self._spared = overhead_bytes // 2  # that statements may leave behind without reducing the next one's share
         self._held = data_bytes()
         if self._held:
             limit = self._held + statement_bytes + overhead_bytes
@@ -45,5 +45,5 @@ class MemoryLimit:
 
     @property
     def used_up(self) -> bool:
-        """So much is left behind that the next statement would not find what it may take."""
+        """Whether so much was left behind that the next statement would not get its full share."""
         return bool(self._held) and data_bytes() - self._held > self._spared

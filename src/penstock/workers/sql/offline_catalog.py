@@ -1,4 +1,4 @@
-"""The world of statements without a broker: the streams of a data directory, to be read and not to be changed."""
+"""The catalog of statements without a broker: the streams of a data directory, read-only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.workers.sql.streams import ExpiryScan, Reading, TopicStream, state
 
 
 class DirectoryCatalog:
-    """A `Catalog`. Who can read the files may read everything in them."""
+    """A `Catalog` without access control: whoever can read the files may read everything in them."""
 
     def __init__(self, log: OfflineLog, scope: Scope, tables: TablePolicy, now: int) -> None:
         reader = Reader(log.tailer, patience=0.0)
@@ -30,13 +30,13 @@ class DirectoryCatalog:
         self._tables = tables
         self._now = now
         self._reading = Reading(reader, ExpiryScan(reader), lambda: None, self._record_failure)
-        self.failure: Exception | None = None  # the first that came up while records were read
+        self.failure: Exception | None = None  # the first one while records were read
 
     def head(self) -> int:
         return self._log.tailer.next_position
 
     def refresh(self) -> None:
-        """Nothing new can appear."""
+        """Does nothing: no new data can appear."""
 
     def names(self) -> list[str]:
         return [topic.name for topic in topic_rules.in_scope(self._log.state, self._scope)]
@@ -65,7 +65,7 @@ class DirectoryCatalog:
         self._refuse()
 
     def break_glass(self, reason: str) -> None:
-        """There is no audit log to write to."""
+        """Does nothing: there is no audit log to write to."""
 
     def _refuse(self) -> NoReturn:
         raise QueriesOff(f"No broker runs on {self._log.root}, so it can only be read: start one to change something")

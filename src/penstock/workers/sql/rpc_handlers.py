@@ -1,4 +1,4 @@
-"""Handlers of the SQL process's requests, on the broker's side."""
+"""The broker's handlers of the SQL process's requests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from penstock.workers.supervisor import Empty
 
 
 class SqlHandlers:
-    """The handlers of one process's questions."""
+    """The handlers of one process's requests."""
 
     def __init__(
         self,
@@ -42,8 +42,8 @@ class SqlHandlers:
         is_last: Callable[[], bool] = lambda: False,
         on_replace: Callable[[], None] = lambda: None,
     ) -> None:
-        """`worker` is whatever stands for the process; `is_last` tells whether no other is free; `on_replace` is called
-        when the process is not fit for another statement."""
+        """`worker` is any object that represents the process; `is_last` says whether no other process is free;
+        `on_replace` is called when the process cannot execute another statement."""
         self._broker = broker
         self._worker = worker
         self._is_last = is_last
@@ -54,11 +54,11 @@ class SqlHandlers:
         self._stopped = asyncio.Event()
 
     def arrived(self) -> None:
-        """A statement waits."""
+        """Signal that a statement is waiting."""
         self._waiting.set()
 
     def stop(self) -> None:
-        """A statement has to be stopped."""
+        """Signal that a statement must be stopped."""
         self._stopped.set()
 
     def handlers(self) -> Mapping[str, Handler]:
@@ -78,7 +78,7 @@ class SqlHandlers:
         }
 
     async def next(self, _: Empty) -> Statement:
-        """Answers when there is something to do."""
+        """The next statement; answers when there is one."""
         while (found := self._queries.next(self._worker, last=self._is_last())) is None or not await self._on_record(
             found
         ):
@@ -88,7 +88,8 @@ class SqlHandlers:
         return Statement(found.number, found.sql, list(found.params), found.position)
 
     async def _on_record(self, statement: core.Statement) -> bool:
-        """Whoever looks at what is not usually theirs gets nothing to see before that is on disk."""
+        """Wait until the audit entry of a break-glass statement is on disk: nothing is shown before. False if that
+        failed."""
         if statement.reason is None:
             return True
         try:
@@ -131,7 +132,8 @@ class SqlHandlers:
         return await self._behind(group)
 
     async def append(self, request: Append) -> Position:
-        """None if the stream has grown past what was expected, as the next attempt will see."""
+        """Append events. The position is None if the stream has grown past the expected offset; the statement then
+        retries."""
         try:
             group = self._capability.append(
                 request.number, request.name, request.events, request.keys, request.expected

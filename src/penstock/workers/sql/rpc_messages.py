@@ -1,6 +1,6 @@
-"""Messages between the broker and the SQL process. Both sides import them, and they import nothing of either.
+"""Messages between the broker and the SQL process. Both sides import them, and they import neither.
 
-Each request names the statement that it belongs to by its number.
+Each request carries the number of its statement.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class SqlSettings(msgspec.Struct, frozen=True):
     seconds: float
     memory_bytes: int
     rows: int
-    threads: int  # statements at the same time, each in a process of its own
-    overhead_bytes: int = 256 << 20  # of memory that a process may take besides `memory_bytes`
+    threads: int  # concurrent statements, each in its own process
+    overhead_bytes: int = 256 << 20  # memory of a process besides `memory_bytes`
     log_format: LogFormat = "auto"
-    first: bool = False  # nobody is served until it is ready, or somebody waits for it: it starts as fast as it can
+    first: bool = False  # the broker's start or a statement waits for it: starts as fast as possible
 
 
 class Statement(msgspec.Struct, array_like=True):
-    """To be carried out."""
+    """A statement to execute."""
 
     number: int
     sql: str
@@ -76,7 +76,7 @@ class Names(msgspec.Struct, array_like=True):
 class OpenStream(msgspec.Struct, array_like=True):
     read_view: ReadViewMessage
     declarations: Declarations
-    created: int  # the position at which it came into being, or -1
+    created: int  # the position at which it was created, or -1
 
 
 class Opened(msgspec.Struct, array_like=True):
@@ -85,20 +85,20 @@ class Opened(msgspec.Struct, array_like=True):
 
 
 class Page(StatementRequest):
-    """Some rows of the result. It comes in pages, so that the broker serves others in between."""
+    """Some rows of the result. It is sent in pages, so that the broker can serve others in between."""
 
     rows: list[list[Value]]
 
 
 class Done(StatementRequest):
-    """With the last page."""
+    """The end of the result, with the last page."""
 
     columns: list[str]
     rows: list[list[Value]]
 
 
 class Failed(StatementRequest):
-    kind: str  # the name of the error's class
+    kind: str  # name of the error's class
     text: str
     fields: dict[str, int | str | None]
 
@@ -114,7 +114,7 @@ UNEXPECTED = "internal error; the broker's log tells more"
 
 
 def failed(number: int, error: Exception) -> Failed:
-    """An error on its way to the broker. The text of an error that is not the broker's or the log's is kept back."""
+    """An error as a message for the broker. The text is withheld unless it is an error of the broker or the log."""
     if not isinstance(error, (BrokerError, LogError)):
         return Failed(number, INTERNAL, UNEXPECTED, {})
     fields = {key: value for key, value in vars(error).items() if isinstance(value, (int, str, type(None)))}
@@ -122,7 +122,7 @@ def failed(number: int, error: Exception) -> Failed:
 
 
 def rebuilt(kind: str, text: str, fields: dict[str, Any] | None = None) -> Exception:
-    """The error that was meant; one that nobody knows is an error of the query."""
+    """The original error; an unknown kind becomes a QueryError."""
     found = _kinds().get(kind, QueryError)
     error = found.__new__(found)
     Exception.__init__(error, text)

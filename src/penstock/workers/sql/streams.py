@@ -1,7 +1,7 @@
-"""Streams as SQL statements read them: a topic's read view, and its records from the files.
+"""Streams for SQL statements: a topic's read view, and its records from the files.
 
-See `penstock.sql.catalog.Stream`. Records come from segments and from tables as one sequence, only the visible ones,
-and never more than a few batches of them at a time.
+See `penstock.sql.catalog.Stream`. Records of segments and tables form one sequence, with visible records only, and
+never more than a few batches in memory.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from penstock.sql.catalog import Span
 from penstock.workers.flight.rpc_messages import ReadViewMessage
 from penstock.workers.read_view_source import source_of, view_of
 
-MAX_REMEMBERED: Final = 4_096  # partitions of which it is remembered how far no record expires
-SCAN_RECORDS: Final = 200_000  # records that are looked at before that is remembered
+MAX_REMEMBERED: Final = 4_096  # partitions for which the result is remembered
+SCAN_RECORDS: Final = 200_000  # records scanned before the result is remembered
 
 T = TypeVar("T")
 
 
 class ExpiryScan:
-    """Remembers up to where no record of a partition has a time at which it expires, so that only what is new has to be
-    looked at. Any thread."""
+    """Remembers, per partition, up to which offset no record has an expiry time, so that only new records must be
+    scanned. Thread-safe."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._known: dict[int, tuple[int, int]] = {}  # partition → looked at from, up to; all of them last
+        self._known: dict[int, tuple[int, int]] = {}  # partition → (from, to): scanned, and without expiring records
         self._lock = threading.Lock()
 
     def holds(self, source: Source, check: Callable[[], None]) -> bool:
-        """True if no record of the partition expires. `check` may raise: what was found by then is kept."""
+        """True if no record of the partition expires. `check` may raise: results found by then are kept."""
         with self._lock:
             start, end = self._known.get(source.partition, (source.start, source.start))
         if source.start < start or end < source.start:
@@ -60,23 +60,23 @@ class ExpiryScan:
 
 
 class Reading(NamedTuple):
-    """The means by which one statement reads records."""
+    """The tools with which one statement reads records."""
 
     reader: Reader
     expiry_scan: ExpiryScan
-    check: Callable[[], None]  # is called again and again, and may raise to stop it
-    on_failure: Callable[[Exception], Exception]  # gets the error, and returns the one to raise
+    check: Callable[[], None]  # called regularly, and may raise to stop the statement
+    on_failure: Callable[[Exception], Exception]  # receives an error, and returns the one to raise
 
 
 class TopicStream:
-    """A `Stream`: a topic as a read view shows it."""
+    """A `Stream`: a topic as in its read view."""
 
     def __init__(
         self, read_view: ReadViewMessage, declarations: Declarations, created: int, head: int, reading: Reading
     ) -> None:
         """`head` is the position of the read view."""
         self.name = read_view.name
-        self.identity = str(read_view.topic)  # never used again
+        self.identity = str(read_view.topic)  # never reused
         self.created = created
         self.declarations = declarations
         self.partitions = [Span(part.number, part.start, part.end) for part in read_view.partitions]
@@ -84,10 +84,11 @@ class TopicStream:
         self._head = head
         self._reader, self._expiry_scan, self._check, self._on_failure = reading
         self._sources = [source_of(read_view, which) for which in range(len(read_view.partitions))]
-        self._ends: dict[int, list[int]] = {}  # position → where each partition ended there
+        self._ends: dict[int, list[int]] = {}  # position → the end of each partition at that time
 
     def as_of(self, head: int) -> TopicStream:
-        """The same, as it was when the log was at this position; which may be before the read view."""
+        """Restrict the stream to a position of the log, which may be before the read view. Returns the stream
+        itself."""
         if head < self._head:
             ends = self.ends(head)
             self._sources = [source._replace(end=end) for source, end in zip(self._sources, ends, strict=True)]
@@ -108,7 +109,7 @@ class TopicStream:
         return True
 
     def first_position(self) -> int:
-        """The position of the first record; of an empty partition, where it is not known any more, the log's head."""
+        """The position of the first record; for an empty partition, where it is no longer known, the log's head."""
         found = 0
         for source in self._sources:
             if source.start:
@@ -153,7 +154,7 @@ class TopicStream:
 
 
 def statement_error(error: Exception) -> Exception:
-    """An error of reading records, in the words of whoever ran the statement."""
+    """An error of reading records, in terms that the statement's author understands."""
     if isinstance(error, Lost):
         return QueryError(f"Records were removed by retention while they were read ({error}): run the statement again")
     if isinstance(error, NotWritten):

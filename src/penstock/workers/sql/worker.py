@@ -1,8 +1,8 @@
-"""The SQL processes, as the broker sees them: one statement in each at a time, so that what one takes of memory and
-time is its own, and who is to blame for the end of a process is always known.
+"""The broker's handles for the SQL processes. Each executes one statement at a time, so that memory and time are
+accounted per statement, and the statement responsible for the end of a process is always known.
 
-The first is started with the first client or the first statement, or before the doors open. While a statement is
-carried out, one more is kept ready, up to the limit; what nobody has needed for a while is ended.
+The first process starts with the first client or statement, or before the doors open. While a statement is running, one
+more process is kept ready, up to the limit; idle ones are ended after a while.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ logger = logging.getLogger(__name__)
 
 WATCH_SECONDS: Final = 0.25
 START_SECONDS: Final = 30.0  # that the broker's start waits for the first process
-IDLE_SECONDS: Final = 60.0  # after which a process that nobody needs is ended, except the first
-OVERHEAD_BYTES: Final = 512 << 20  # of memory beside what a statement may take: libraries, indexes, results
+IDLE_SECONDS: Final = 60.0  # after which an idle process is ended, except for the first
+OVERHEAD_BYTES: Final = 512 << 20  # memory besides the statement's limit: libraries, indexes, results
 
 Verdict: TypeAlias = tuple[Sequence[Statement], str]
 """The statements that are to blame for the end of the process, if that is known, and the reason."""
@@ -37,16 +37,16 @@ _UNEXPECTED: Final[Verdict] = ((), "ended unexpectedly")
 
 
 class SqlProcess:
-    """One of them. It is ended when its statement takes more than it may, and started again."""
+    """One SQL process. It is killed when its statement exceeds a limit, and started again."""
 
     def __init__(self, broker: Broker, settings: SqlSettings, others: Sequence[SqlProcess]) -> None:
-        """`others` are all of them, as they come and go."""
+        """`others` is the live list of all processes."""
         self._others = others
         self._queries: Queries = broker.queries
         self._seconds = broker.queries.policy.seconds
         self._memory_limit = settings.memory_bytes + OVERHEAD_BYTES
         self._verdict = _UNEXPECTED
-        self.idle_ticks = 0  # of the watch, since it had something to do
+        self.idle_ticks = 0  # ticks of the watch since it was last busy
         self.handlers = SqlHandlers(broker, self, self._is_last, self._replace)
         handlers = {**self.handlers.handlers(), **damage_handlers(broker)}
         self.process = WorkerProcess("SQL", "penstock.workers.sql.main", handlers, settings, self._ended)
@@ -68,7 +68,7 @@ class SqlProcess:
         self._queries.lost(culprits, why, self, again=verdict is _UNEXPECTED)
 
     def check_limits(self) -> None:
-        """End the process if it takes more than it may: for it is not known to stop by itself."""
+        """Kill the process if it exceeds a limit, since it may not stop by itself."""
         if self.process.process is None or self._verdict is not _UNEXPECTED:
             return
         mine = [statement for statement in self._queries.capability.running() if statement.worker is self]
@@ -93,7 +93,7 @@ class SqlProcess:
 
 
 class SqlWorker:
-    """All of them."""
+    """All SQL processes."""
 
     def __init__(self, broker: Broker, settings: SqlSettings) -> None:
         self._broker = broker
@@ -115,8 +115,7 @@ class SqlWorker:
             one.handlers.arrived()
 
     async def ready(self) -> bool:
-        """Wait until the first process, if it is started at all, can carry out statements; False if that takes too
-        long."""
+        """Wait until the first process, if started, can execute statements; False if that takes too long."""
         return self._watch is None or await self.processes[0].process.ready(START_SECONDS)
 
     def _stop_statements(self) -> None:
@@ -124,7 +123,8 @@ class SqlWorker:
             one.handlers.stop()
 
     def _keep_ready(self, ahead: int) -> None:
-        """There is a process for each tenant that could use one now, and so many for the next ones that come."""
+        """Make sure that there is a process for each tenant that could use one now, and `ahead` more for the next
+        ones."""
         idle = sum(not one.busy for one in self.processes)
         for _ in range(self._queries.startable + ahead - idle):
             if len(self.processes) < self._settings.threads:
@@ -144,12 +144,12 @@ class SqlWorker:
             for one in self.processes:
                 one.check_limits()
                 one.idle_ticks = 0 if one.busy else one.idle_ticks + 1
-                one.handlers.arrived()  # what may be carried out changes with what others have
+                one.handlers.arrived()  # which statements may run depends on what the others run
             self._keep_ready(int(any(one.busy for one in self.processes)))
             self._end_spare()
 
     def _end_spare(self) -> None:
-        """All but one that is idle, and the first, once nobody has needed them for a while."""
+        """End processes that were idle for a while, except for the first, and for one more while any is busy."""
         spare = [one for one in self.processes[1:] if one.idle_ticks * WATCH_SECONDS > IDLE_SECONDS]
         busy = any(one.busy for one in self.processes)
         for one in spare[busy:]:
@@ -166,7 +166,7 @@ class SqlWorker:
 
 
 def resident_bytes(pid: int) -> int:
-    """The resident memory of a process; 0 if the system does not say."""
+    """The resident memory of a process; 0 if unknown."""
     with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return 0

@@ -1,1 +1,1 @@
-"""The table worker: moves closed segments to tables and maintains them, in a process of its own. See `main.py`."""
+"""The table worker: moves closed segments to tables and maintains them, in its own process. See `main.py`."""

@@ -1,6 +1,5 @@
-"""The table worker, which builds and maintains tables: `python -m penstock.workers.tables.main DESCRIPTOR`, started by
-the broker and by nobody else. It may be killed at any moment: what it was at is done again, and nothing is done twice.
-"""
+"""The table worker, which builds and maintains tables: `python -m penstock.workers.tables.main DESCRIPTOR`, started
+only by the broker. It may be killed at any moment: interrupted work is repeated, and nothing takes effect twice."""
 
 from __future__ import annotations
 
@@ -48,7 +47,7 @@ def main(descriptor: str) -> None:
     configure_logging(settings.log_level, settings.log_format)
     without_pandas()
     lower_priority()
-    os.umask(0o077)  # deltalake writes the tables' logs, and leaves to the umask who may read them
+    os.umask(0o077)  # deltalake writes the tables' logs with permissions from the umask
     keep_private(settings.root, settings.data_dir)
     report_ready(client)
     runner = JobRunner(OsFiles(settings.data_dir), lambda message: client.call("tables.progress", message, Empty))
@@ -62,8 +61,8 @@ def main(descriptor: str) -> None:
 
 
 def keep_private(root: str, data_dir: str) -> None:
-    """Tables that an earlier version wrote in the data directory are for nobody else either. In a folder of the
-    operator's own choice it is only said: somebody else may be meant to read there."""
+    """Restrict the permissions of tables that an earlier version wrote in the data directory. For a directory chosen by
+    the operator only a warning is logged: others may be meant to read it."""
     from penstock.log.tables.location import local_folder
     from penstock.log.tables.store import PRIVATE_DIRECTORY, tighten
 
@@ -85,7 +84,7 @@ def keep_private(root: str, data_dir: str) -> None:
 
 
 def lower_priority() -> None:
-    """Everybody else comes first: this process takes one processor, and that only while nobody else wants it."""
+    """Use a single CPU, and only while nobody else needs it."""
     import pyarrow as pa
 
     pa.set_cpu_count(1)
@@ -93,12 +92,12 @@ def lower_priority() -> None:
 
 
 class Throttle:
-    """Rests for half as long as it works, again and again: whoever shares disk and processor gets that time. Without,
-    it built 270 MB/s beside a client that produces, and the slowest percent of the client's requests took 3 to 5 times
-    as long as alone; the disk, not the processor, is what they wait for."""
+    """Sleeps for half of the time it has worked, to leave disk and CPU to others. Without it, the worker built 270 MB/s
+    next to a producing client, whose p99 latency was 3 to 5 times as high as alone; the disk, not the CPU, was the
+    bottleneck."""
 
     SHARE: Final = 0.5
-    LONGEST: Final = 0.05  # seconds of a rest
+    LONGEST: Final = 0.05  # seconds per sleep
 
     def __init__(self) -> None:
         self._since = time.monotonic()
@@ -109,14 +108,14 @@ class Throttle:
 
 
 class JobRunner:
-    """Does one job after the other. Errors are outcomes: the broker decides when to try again."""
+    """Executes one job after the other. Errors are outcomes: the broker decides when to retry."""
 
-    PROGRESS_SECONDS: Final = 0.2  # between two reports of how far a repair has come
+    PROGRESS_SECONDS: Final = 0.2  # between two progress reports of a repair
 
     def __init__(self, files: Files, report: Callable[[RepairProgress], object] = lambda _: None) -> None:
         self._files = files
         self._report = report
-        self._known: set[int] = set()  # topics whose tables were seen to be of this log
+        self._known: set[int] = set()  # topics whose tables are verified to belong to this log
 
     def do(self, job: Job) -> list[TableOutcome]:
         match job:
@@ -150,7 +149,7 @@ class JobRunner:
 
         def work() -> dict[int, int]:
             nonlocal report
-            tailer = Tailer(self._files)  # keeps its files open: those that the broker deletes meanwhile can be read
+            tailer = Tailer(self._files)  # keeps its files open: those that the broker deletes meanwhile stay readable
             tailer.refresh()
             report = repair_table(job, tailer, progress)
             return {}
@@ -192,8 +191,8 @@ def _outcome(topic: int, work: Callable[[], dict[int, int]]) -> TableOutcome:
 
 
 def check_history(share: TableShare, segment: Segment, spans: Mapping[int, PartitionSpan]) -> None:
-    """Check that records of the table beyond those that the log knows of are the segment's, too: after a repair the log
-    may have gone on from an earlier offset, and its records would be other ones. Raises LogError."""
+    """Check that records in the table beyond those known to the log are the segment's: after a repair the log may have
+    continued from an earlier offset, with different records. Raises LogError."""
     from penstock.log.engine import partition_id
     from penstock.log.tables.table import Table
     from penstock.log.tailer import closed_group_end, file_slices
@@ -218,7 +217,7 @@ def check_history(share: TableShare, segment: Segment, spans: Mapping[int, Parti
 
 
 def maintain_table(job: CareJob) -> dict[int, int]:
-    """Returns the log starts that retention wants."""
+    """Maintain a table. Returns the log starts required by retention."""
     from penstock.log.tables import maintenance
 
     maintenance.drop_below(job.ref, job.starts)
@@ -245,7 +244,7 @@ def maintain_typed_table(job: CareJob) -> dict[int, int]:
 
 
 def size_of(ref: TableRef) -> int | None:
-    """The bytes of the table's files; None if that cannot be found out now."""
+    """The bytes of the table's files; None if unknown at the moment."""
     from penstock.log.tables.table import Table
 
     try:

@@ -1,5 +1,5 @@
-"""One repair or verification of a table, as a job: of the table worker while a broker runs, of the `penstock` command
-if none does."""
+"""One repair or verification of a table as a job: of the table worker while a broker runs, otherwise of the `penstock`
+command."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.log.tailer import Tailer
 
 
 def repair_table(job: RepairJob, tailer: Tailer, progress: Progress | None) -> RepairReport:
-    """Raises LogError."""
+    """Repair or verify a table. Raises LogError."""
     if job.verify:
         found = verify(job.ref, tailer, job.starts, job.ends, progress)
         return RepairReport(

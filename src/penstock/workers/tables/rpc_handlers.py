@@ -1,4 +1,4 @@
-"""Handlers of the table worker's requests, on the broker's side: the next job, and the outcome of the last one."""
+"""The broker's handlers of the table worker's requests: the next job, and the outcome of the last one."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from penstock.workers.rpc import Handler, committed, finished, typed
 from penstock.workers.supervisor import Empty
 from penstock.workers.tables.rpc_messages import NextJob, RepairProgress
 
-POLL_SECONDS = 0.5  # between two looks for a job
+POLL_SECONDS = 0.5  # between two checks for a job
 
 
 class TableHandlers:
     def __init__(self, broker: Broker, now: Callable[[], int]) -> None:
-        """`now` is the time by which retention goes, in µs."""
+        """`now` is the time used for retention, in µs."""
         self._broker = broker
         self._now = now
 
@@ -29,7 +29,7 @@ class TableHandlers:
         }
 
     async def next(self, _: Empty) -> NextJob:
-        """Answers when there is something to do."""
+        """The next job; answers when there is one."""
         tables = self._broker.tables
         while True:
             job = tables.next_job(self._now())
@@ -40,8 +40,8 @@ class TableHandlers:
             await asyncio.sleep(POLL_SECONDS)
 
     async def _safe(self) -> bool:
-        """Safe jobs: records that one removes, or leaves out of a table because they lie below the log start, must not
-        be wanted again after a loss of power."""
+        """Whether jobs are safe to start: records that a job removes, or leaves out of a table because they are below
+        the log start, must not reappear after a power failure."""
         return await finished(Deferred(self._broker.tables.safe, bool), self._broker.executor)
 
     async def progress(self, message: RepairProgress) -> Empty:

@@ -1,4 +1,5 @@
-"""Messages between the broker and the table worker. Both sides import them; the jobs are `broker.tables.table`'s."""
+"""Messages between the broker and the table worker. Both sides import them; the jobs are defined in
+`broker.tables.table`."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ class NextJob(msgspec.Struct):
 
 
 class RepairProgress(msgspec.Struct):
-    """`tables.progress`: records that the repair has looked at, of how many, in one pass over the table."""
+    """`tables.progress`: records checked so far and in total, in one pass over the table."""
 
     job: int
     checked: int

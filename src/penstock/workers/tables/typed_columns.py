@@ -1,7 +1,7 @@
-"""Columns of a typed table: how those of a schema are called and stored there, and how they follow it when it changes.
+"""Columns of a typed table: names and types of a schema's fields there, and how they follow changes of the schema.
 
-A column keeps the type that it first had. Of a later version of the schema come new columns, and values that fit the
-old ones exactly; what does not fit exactly is a `Misfit` of its row.
+A column keeps its first type. Later versions of the schema add columns, and values that fit the existing ones exactly;
+a value that does not fit exactly is a `Misfit` of its row.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ RECORD: Final = pa.schema(
         pa.field("_timestamp", pa.timestamp("us", "UTC")),
         pa.field("_key", pa.binary()),
         pa.field("_expires", pa.timestamp("us", "UTC")),
-        pa.field("_schema_version", pa.int32()),  # that the value was read with; null if it fits none
-        pa.field("_error", pa.string()),  # why it does not fit; null if it does
-        pa.field("_value", pa.binary()),  # the value itself, if it does not
+        pa.field("_schema_version", pa.int32()),  # with which the value was decoded; null if none matches
+        pa.field("_error", pa.string()),  # why no version matches; null if one does
+        pa.field("_value", pa.binary()),  # the raw value, if no version matches
     ]
 )
 """The columns that every typed table has, before those of its schema."""
 
-_NOT_IN_NAMES: Final = re.compile(r"[ ,;{}()\n\t=]")  # of Delta's columns, without a mapping of names
+_NOT_IN_NAMES: Final = re.compile(r"[ ,;{}()\n\t=]")  # in Delta's column names, without name mapping
 
 
 def stored_names(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
-    """Names as the table has them: readers do not tell apart capitals, and take some signs for something else."""
+    """Column names in the table: unique regardless of case, and without characters that readers cannot handle."""
     used = {name.lower() for name in taken}
     found = []
     for name in names:
@@ -47,7 +47,7 @@ def stored_names(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
 
 
 def stored_type(kind: pa.DataType, taken: Iterable[str] = ()) -> pa.DataType:
-    """The type as Delta's older protocol versions have it: durations are µs, times without a zone are text."""
+    """The type as in Delta's older protocol versions: durations are µs, times without a zone are text."""
     if pa.types.is_struct(kind):
         names = stored_names((field.name for field in kind), taken)
         return pa.struct([pa.field(name, stored_type(field.type)) for name, field in zip(names, kind, strict=True)])
@@ -63,7 +63,7 @@ def stored_type(kind: pa.DataType, taken: Iterable[str] = ()) -> pa.DataType:
 
 
 def merged(old: pa.DataType, new: pa.DataType) -> pa.DataType:
-    """The old type, with the fields that are new. What differs otherwise stays as it was."""
+    """The old type plus new fields. Other differences keep the old type."""
     if pa.types.is_struct(old) and pa.types.is_struct(new):
         known = {field.name.lower() for field in old}
         later = {field.name.lower(): field.type for field in new}
@@ -77,13 +77,13 @@ def merged(old: pa.DataType, new: pa.DataType) -> pa.DataType:
 
 
 def fitted(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The same values in a column of this type, exactly. Raises Misfit."""
+    """The values converted to this type without loss. Raises Misfit."""
     if array.type == kind:
         return array
     if pa.types.is_struct(kind) and pa.types.is_struct(array.type):
         return _fitted_struct(array, kind)
     if pa.types.is_list(kind) and pa.types.is_list(array.type):
-        whole = array.take(pa.array(range(len(array)), pa.int64()))  # without what a slice leaves out
+        whole = array.take(pa.array(range(len(array)), pa.int64()))  # without elements outside of a slice
         return pa.ListArray.from_arrays(whole.offsets, fitted(whole.values, kind.value_type), mask=whole.is_null())
     if pa.types.is_map(kind) and pa.types.is_map(array.type):
         whole = array.take(pa.array(range(len(array)), pa.int64()))
@@ -100,7 +100,7 @@ def fitted(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _exact(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether Arrow's cast refuses all that it would change."""
+    """Whether Arrow's cast is lossless or fails."""
     kinds = pa.types
     return bool(
         (kinds.is_integer(source) and kinds.is_integer(target))
@@ -112,7 +112,7 @@ def _exact(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def _fitted_struct(array: pa.StructArray, kind: pa.StructType) -> pa.Array:
-    """Field by field: by the name that each has in the table."""
+    """Convert field by field, by the names in the table."""
     names = stored_names(field.name for field in array.type)
     at = {name.lower(): index for index, name in enumerate(names)}
     children = []

@@ -1,9 +1,9 @@
-"""The typed table of a topic with a schema: beside the topic's table, with a column for each field of the schema, and
-made of it: what is to be added is what the topic's table has and this one lacks.
+"""The typed table of a topic with a schema: next to the topic's table, with a column for each field of the schema. It
+is derived from the topic's table: records that it lacks are added.
 
-Each commit says up to which offset it has each partition, under the same ids of applications as the topic's table, so
-what was killed before a commit is done again, and what was killed after it is found done. A value that fits no version
-of the schema is a row too, with the value itself and the reason.
+Each commit records the end offset of each partition, under the same application ids as in the topic's table. So work
+killed before a commit is repeated, and work killed after it is found complete. A value that matches no version of the
+schema is a row too, with the raw value and the reason.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from penstock.workers.tables.typed_values import Reader
 
 logger = logging.getLogger(__name__)
 
-ROWS: Final = 100_000  # of one commit
-BYTES: Final = 64 << 20  # of values
+ROWS: Final = 100_000  # per commit
+BYTES: Final = 64 << 20  # of values, per commit
 READ: Final = ("offset", "timestamp", "key", "value", "expires")
-HIDDEN: Final = "penstock-hidden"  # app id: a checksum of the records that were taken out
+HIDDEN: Final = "penstock-hidden"  # app id: a checksum of the removed records
 COMPACT_FILES: Final = 16
 NO_CHECKPOINT: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 CONFIGURATION: Final = {"delta.logRetentionDuration": "interval 7 days"}
@@ -46,8 +46,8 @@ Hidden = Mapping[int, Sequence[int]]
 def keep_up(
     ref: TableRef, schemas: Sequence[Schema], hidden: Hidden, *, rest: Callable[[], None] = at_once
 ) -> dict[int, int]:
-    """Add what the topic's table has and the typed one lacks. Returns up to where it has each partition. Raises
-    LogError; what is committed by then stays."""
+    """Add the records that the topic's table has and the typed one lacks. Returns the end offset of each partition.
+    Raises LogError; what was committed before stays."""
     raw = Table.open(ref)
     if raw is None or not schemas:
         return {}
@@ -66,7 +66,7 @@ def keep_up(
 
 
 def take_out(ref: TableRef, hidden: Hidden) -> None:
-    """Take records out that are gone from the topic, by retention or because somebody removed them."""
+    """Delete records that were removed from the topic, by retention or explicitly."""
     typed = TypedTable(ref)
     mark = crc32(repr(sorted((number, list(offsets)) for number, offsets in hidden.items())).encode())
     if typed.delta is None or typed.delta.transaction_version(HIDDEN) == mark:
@@ -86,7 +86,7 @@ def take_out(ref: TableRef, hidden: Hidden) -> None:
 
 
 def tidy(ref: TableRef, keep_seconds: float) -> None:
-    """Make one file of many small ones, and remove what no version of that time has."""
+    """Compact small files, and remove files that no version within `keep_seconds` uses."""
     typed = TypedTable(ref)
     if typed.delta is None:
         return
@@ -102,7 +102,7 @@ def tidy(ref: TableRef, keep_seconds: float) -> None:
 
 
 class TypedTable:
-    """The newest version of a typed table, for the one process that changes it."""
+    """The newest version of a typed table, for the only process that changes it."""
 
     def __init__(self, ref: TableRef) -> None:
         self.ref = typed_ref(ref)
@@ -120,7 +120,7 @@ class TypedTable:
 
     @property
     def kind(self) -> pa.StructType | None:
-        """The columns of the schema, as the table has them; None if there is no table yet."""
+        """The schema's columns in the table; None if there is no table yet."""
         if self.delta is None:
             return None
         fields = pa.schema(self.delta.schema().to_arrow())
@@ -154,7 +154,7 @@ class TypedTable:
         self._ends[partition] = end
 
     def _sync(self) -> None:
-        """Make what was written survive a loss of power. One that comes before leaves what `mend` sets aside."""
+        """Make written data survive a power failure. A failure before that leaves files that `mend` sets aside."""
         assert self.delta is not None
         added = pa.table(self.delta.get_add_actions())["path"].to_pylist()
         self._store.sync([path for path in added if path not in self._synced])
@@ -163,7 +163,7 @@ class TypedTable:
 
 
 def _portions(batches: Iterator[pa.RecordBatch], first: int) -> Iterator[tuple[list[pa.RecordBatch], int]]:
-    """Batches of one commit each, and the offset that they end at."""
+    """Batches for one commit each, with their end offset."""
     taken: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -215,7 +215,7 @@ def _below(hidden: Hidden, partition: int) -> int:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """A type as our columns have it: deltalake tells of the fields of lists by names of its own."""
+    """A type in the form of our columns: deltalake names the fields of lists differently."""
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(it.name, _plain(it.type)) for it in kind])
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):

@@ -1,7 +1,7 @@
-"""Values of a topic as rows of its schema: by which version each is read, and why not if by none.
+"""Values of a topic as rows of its schema: the version that decodes each value, or the reason why none does.
 
-That is the version in force when the record came, which is the one that the broker checked it by; or the one whose id
-stands before the value; or else any, the newest first.
+First the version in force when the record arrived is tried, by which the broker validated it; then the one whose id
+precedes the value; then all others, newest first.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from penstock.workers.tables.typed_columns import RECORD, fitted, merged, stored
 
 
 class TypedRows(NamedTuple):
-    rows: pa.StructArray  # of the table's type; null where there is an error
+    rows: pa.StructArray  # of the table's type; null if there is an error
     versions: list[int | None]
     errors: list[str | None]
 
 
 class Reader:
-    """Reads values by the versions of one schema, the oldest first."""
+    """Decodes values with the versions of one schema, which are given oldest first."""
 
     def __init__(self, schemas: Sequence[Schema]) -> None:
         self._schemas = list(schemas)
@@ -37,7 +37,7 @@ class Reader:
         self._unframe = partial(unframed, protobuf=protobuf)
 
     def columns(self, known: pa.StructType | None) -> pa.StructType:
-        """The type of the table's rows: what it has already, and what the versions bring."""
+        """The type of the table's rows: its existing columns, and those that the versions add."""
         found = known
         for schema in self._schemas:
             kind = stored_type(language(schema, True).columns.arrow, RECORD.names)
@@ -74,7 +74,8 @@ class Reader:
     def _grouped(
         self, tries: dict[int, Iterator[tuple[Schema, bool]]], left: dict[int, None], errors: list[str | None]
     ) -> list[tuple[Language, Schema, list[int]]]:
-        """The next way to read each row that is left, and the rows of each way. Rows without one have failed."""
+        """The next decoder to try for each remaining row, with the rows of each decoder. Rows without one have
+        failed."""
         groups: dict[tuple[int, bool], list[int]] = {}
         ways: dict[tuple[int, bool], Schema] = {}
         for row in list(left):
@@ -93,7 +94,7 @@ class Reader:
         return found
 
     def _tries(self, value: bytes, stamp: int) -> Iterator[tuple[Schema, bool]]:
-        """Versions by which to read a value, and whether it has an id before it."""
+        """The versions with which to decode a value, and whether an id precedes it."""
         first = self._schemas[max(bisect_right(self._created, stamp) - 1, 0)]
         yield first, False
         named = self._by_id.get(schema_id(value) or 0)
@@ -103,7 +104,7 @@ class Reader:
 
 
 def _fitting(rows: pa.Array, places: list[int], kind: pa.StructType) -> Iterator[tuple[pa.Array | Misfit, list[int]]]:
-    """The rows in the table's type; halved where that fails, until a row that does not fit is alone."""
+    """The rows converted to the table's type; bisected on failure, until a row that does not fit is alone."""
     if not places:
         return
     try:
@@ -118,7 +119,7 @@ def _fitting(rows: pa.Array, places: list[int], kind: pa.StructType) -> Iterator
 
 
 def fitted_rows(rows: pa.StructArray, kind: pa.StructType) -> pa.Array:
-    """At the top, names give way to those of the record's own columns."""
+    """Convert rows; top-level names that collide with the record's own columns are changed."""
     named = stored_type(rows.type, RECORD.names)
     fields = [pa.field(to.name, it.type) for to, it in zip(named, rows.type, strict=True)]
     if not fields:
@@ -128,7 +129,7 @@ def fitted_rows(rows: pa.StructArray, kind: pa.StructType) -> pa.Array:
 
 
 def _in_order(pieces: list[pa.Array], order: list[int], count: int, kind: pa.StructType) -> pa.StructArray:
-    """The pieces as one array, each row in its place; null where there is none."""
+    """The pieces as one array in row order; null for missing rows."""
     at: list[int | None] = [None] * count
     for index, row in enumerate(order):
         at[row] = index

@@ -1,4 +1,4 @@
-"""The table worker, as the broker sees it."""
+"""The broker's handle for the table worker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.workers.tables.rpc_messages import TableSettings
 
 
 class TableWorker:
-    """The process that builds tables: started when there is something to do for it."""
+    """The process that builds tables: started when there is work for it."""
 
     def __init__(self, broker: Broker, settings: TableSettings) -> None:
         handlers = TableHandlers(broker, broker.retention_now).handlers()
@@ -18,7 +18,7 @@ class TableWorker:
         self.process = WorkerProcess("tables", "penstock.workers.tables.main", handlers, settings)
 
     def start_if_needed(self) -> None:
-        """Called about once a second."""
+        """Start the process if it has work. Called about once a second."""
         if not self._started and self._broker.tables.needed():
             self._started = True
             self.process.start()
