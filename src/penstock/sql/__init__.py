@@ -1,4 +1,4 @@
-"""SQL over the log, on DuckDB: a library, with and without a broker. Knows no socket and no protocol.
+"""SQL over the log, using DuckDB: a library that works with and without a broker. Independent of sockets and protocols.
 
 Imports broker (names, values, errors) and log. Start at `run.py`; it runs in the SQL worker (`workers/sql`).
 """

@@ -1,10 +1,11 @@
-"""Arithmetic where DuckDB has another opinion than the protocol's document and the SQL reference of its original.
+"""Arithmetic where DuckDB differs from the protocol's specification and from the SQL reference of the original
+implementation.
 
     a % 0, MOD(a, 0)    NULL
     CONCAT(a, NULL)     NULL, as with ||
-    SUM beyond 64 bits  an error: the protocol has no number for it (`values`)
+    SUM beyond 64 bits  an error: the protocol cannot represent it (`values`)
 
-That 1 / 0, SQRT(-1) and LN(0) are errors is a setting of the engine (`engine`).
+1 / 0, SQRT(-1) and LN(0) are errors because of a setting of the engine (`engine`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from sqlglot import exp
 
 def adapt(tree: exp.Expr) -> exp.Expr:
     """The query with these expressions replaced, in place."""
-    for node in reversed(list(tree.find_all(exp.Mod, exp.Concat))):  # what is within another comes first
+    for node in reversed(list(tree.find_all(exp.Mod, exp.Concat))):  # innermost first
         if isinstance(node, exp.Mod):
             node.set("expression", exp.Nullif(this=node.expression.copy(), expression=exp.Literal.number(0)))
         elif type(node) is exp.Concat:

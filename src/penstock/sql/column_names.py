@@ -1,7 +1,7 @@
-"""Names of result columns that the statement gives no name: `COUNT(*)` for an aggregate, `upper` for a function.
+"""Names of result columns that the statement does not name: `COUNT(*)` for an aggregate, `upper` for a function.
 
-The names are PostgreSQL's and those of Kimberlite's own engine, not DuckDB's (`count_star()`), which no client expects.
-They are put on the result, not into the statement, where an alias could stand in the way of a column.
+The names follow PostgreSQL and Kimberlite's own engine, not DuckDB (`count_star()`), whose names no client expects.
+They are set on the result, not in the statement, where an alias could shadow a column.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from sqlglot import exp
 
 from penstock.sql.dialect import Dialect
 
-MAX_NAME: Final = 200  # characters of an expression that is its own name
+MAX_NAME: Final = 200  # characters of an expression used as a name
 
-_TEXTUAL: Final = (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max)  # called by their whole text: SUM(price)
-_MANY: Final = (exp.Columns, exp.Unnest, exp.Explode)  # give any number of columns, with names of their own
+_TEXTUAL: Final = (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max)  # named by their full text: SUM(price)
+_MANY: Final = (exp.Columns, exp.Unnest, exp.Explode)  # produce any number of columns, with their own names
 
 
 class ColumnNames:
-    """The names for the columns of a query, taken from its text before anything is changed in it."""
+    """The names for the columns of a query, taken from its text before it is rewritten."""
 
     def __init__(self, query: exp.Expr) -> None:
         items = _outputs(query)
@@ -30,7 +30,7 @@ class ColumnNames:
         self._tail = [_name(item) for item in items[behind:]]
 
     def apply(self, columns: Sequence[str]) -> list[str]:
-        """The columns as DuckDB calls them, under the names that they should have."""
+        """Replace DuckDB's column names by ours."""
         names = list(columns)
         if len(self._head) + len(self._tail) > len(names):
             return names
@@ -42,7 +42,7 @@ class ColumnNames:
 
 
 def _outputs(query: exp.Expr) -> list[exp.Expr]:
-    """The outputs of the SELECT whose names a query has: of the first, in a set operation."""
+    """The outputs of the SELECT that determines the column names: the first one, in a set operation."""
     while isinstance(query, exp.SetOperation | exp.Subquery):
         query = query.this
     return list(query.expressions) if isinstance(query, exp.Select) else []
@@ -56,7 +56,7 @@ def _gives_many(item: exp.Expr) -> bool:
 
 
 def _name(item: exp.Expr) -> str | None:
-    """None for what has a name, and for what DuckDB names well."""
+    """The name of an output; None if it has one, or DuckDB's is suitable."""
     if isinstance(item, exp.Filter | exp.Window):
         return _name(item.this)
     if isinstance(item, exp.AggFunc):

@@ -1,6 +1,7 @@
-"""Column pruning: the streams that a statement reads, and the columns of them that it can need.
+"""Column pruning: the streams that a statement reads, and which of their columns it may need.
 
-Never too few columns, and rarely too many."""
+Never too few columns, and rarely too many.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +18,14 @@ INFORMATION_TABLES: Final = ("tables", "columns")
 
 
 class RequiredColumns:
-    """The columns that a statement may ask of one table, or of one stream under several names."""
+    """The columns that a statement may need of one table, or of one stream under several names."""
 
     __slots__ = ("_folded", "everything", "names", "sure")
 
     def __init__(self) -> None:
         self.everything = False
-        self.names: set[str] = set()  # as they are written
-        self.sure: set[str] = set()  # of them, those that the statement does not define itself: some table has them
+        self.names: set[str] = set()  # as written
+        self.sure: set[str] = set()  # those not defined by the statement itself: some table must have them
         self._folded: set[str] = set()
 
     def add(self, name: str, *, sure: bool = True) -> None:
@@ -47,7 +48,7 @@ class RequiredColumns:
 
 
 class Source:
-    """A table in a FROM that is neither a CTE nor a function."""
+    """A table in a FROM clause that is neither a CTE nor a function."""
 
     __slots__ = ("name", "needs", "node", "schema")
 
@@ -63,7 +64,7 @@ class Source:
 
 
 def sources(tree: exp.Expr, skip: exp.Table | None = None) -> list[Source]:
-    """All of them, with what they need; `skip` is the target of an INSERT. Raises TableNotFound, QueryError."""
+    """All tables, with the columns they need; `skip` is the target of an INSERT. Raises TableNotFound, QueryError."""
     found = []
     for node in tree.find_all(exp.Table):
         if node is skip or _is_function(node) or (not node.db and _is_cte(node)):
@@ -92,7 +93,7 @@ def _is_function(node: exp.Table) -> bool:
 
 
 def _is_cte(node: exp.Table) -> bool:
-    """Whether the name is that of a WITH that is in sight of the node."""
+    """Whether the name refers to a CTE that is in scope at the node."""
     name = node.name.lower()
     child: exp.Expr = node
     at: exp.Expr | None = node.parent
@@ -115,7 +116,7 @@ def _is_cte(node: exp.Table) -> bool:
 
 
 def _recurs(cte: exp.Expr, node: exp.Table) -> bool:
-    """Whether the CTE's own name means the CTE at this place: only behind the UNION of its two parts."""
+    """Whether the CTE's own name refers to the CTE here: only in the second part of its UNION."""
     body = cte.this
     return isinstance(body, exp.Union) and _is_within(node, body.expression)
 
@@ -128,8 +129,10 @@ def _is_within(node: exp.Expr, tree: exp.Expr) -> bool:
 
 
 def fence(tree: exp.Expr) -> None:
-    """Give CTEs names that nothing of DuckDB's own can have, once all other tables point at their views: whatever this
-    module and DuckDB may see differently, a name of the statement never means one of DuckDB's tables."""
+    """Rename CTEs to names that no DuckDB object can have, after all other tables have been pointed at their views. So
+    even if this module and DuckDB resolve a name differently, a name in the statement never refers to one of DuckDB's
+    own tables.
+    """
     for node in tree.find_all(exp.Table):
         if node.db or not isinstance(node.this, exp.Identifier):
             continue
@@ -139,7 +142,7 @@ def fence(tree: exp.Expr) -> None:
 
 
 def rename(node: exp.Table, name: str) -> None:
-    """Another table, under the name that the statement calls it."""
+    """Refer to another table, keeping the original name as an alias."""
     if not node.alias:
         columns = node.args["alias"].args.get("columns") if node.args.get("alias") else None
         node.set("alias", exp.TableAlias(this=exp.to_identifier(node.name, quoted=True), columns=columns))
@@ -162,25 +165,26 @@ def _need(tree: exp.Expr, found: list[Source]) -> None:
             source.needs.everything = True
     for source in found:
         if (alias := source.node.args.get("alias")) is not None and alias.columns:
-            source.needs.everything = True  # they are named by their places
+            source.needs.everything = True  # columns are named by position
     defined = {node.alias for node in tree.find_all(exp.Alias)}
     defined.update(column.name for alias in tree.find_all(exp.TableAlias) for column in alias.columns)
     for node, qualifier, name in _names(tree):
         for source in found:
             if qualifier in aliases and qualifier != source.alias:
                 if source.needs.everything and qualifier not in table_aliases:
-                    source.needs.add(name, sure=False)  # it may come through a subquery
+                    source.needs.add(name, sure=False)  # it may come from a subquery
             elif qualifier in aliases and node.arg_key == "table":
-                source.needs.add(name, sure=False)  # it is the table, unless that has a column of this name
+                source.needs.add(name, sure=False)  # it is the table, unless there is a column of this name
             else:
                 source.needs.add(name, sure=bool(qualifier) or name not in defined or not _is_output(node, source))
                 if name.lower() == source.alias:
-                    source.needs.everything = True  # a table's name as a value is its whole row
+                    source.needs.everything = True  # a table name used as a value means its whole row
 
 
 def _is_output(node: exp.Identifier, source: Source) -> bool:
-    """Whether a name that the statement defines means that here, rather than a column of this table: ORDER BY prefers
-    it, and out of sight of the table it can be nothing else."""
+    """Whether a name defined by the statement refers to that definition here, rather than to a column of this table:
+    ORDER BY prefers it, and outside the scope of the table it can be nothing else.
+    """
     key = node.parent.parent if node.parent is not None else None
     if isinstance(key, exp.Ordered) and key.parent is not None and isinstance(key.parent.parent, exp.Query):
         return True
@@ -195,7 +199,7 @@ def _asks_for_all(tree: exp.Expr) -> bool:
 
 
 def _under(star: exp.Star, found: list[Source]) -> Iterator[Source]:
-    """The tables whose columns this star stands for."""
+    """The tables whose columns this star expands to."""
     parent = star.parent
     if isinstance(parent, exp.Count):
         return
@@ -215,7 +219,7 @@ def _under(star: exp.Star, found: list[Source]) -> Iterator[Source]:
 
 
 def _names(tree: exp.Expr) -> Iterator[tuple[exp.Identifier, str, str]]:
-    """(node, qualifier in small letters or nothing, name) of everything that can be a column."""
+    """(node, qualifier in lower case or empty, name) of everything that may be a column."""
     for node in tree.find_all(exp.Identifier):
         parent = node.parent
         if isinstance(parent, exp.Column):
@@ -223,8 +227,8 @@ def _names(tree: exp.Expr) -> Iterator[tuple[exp.Identifier, str, str]]:
             if parent.this is node and len(parts) == 2:
                 yield node, parts[0].lower(), parts[1]
             elif parent.this is node or len(parts) > 2:
-                yield node, "", node.name  # of three parts, each may be the column
+                yield node, "", node.name  # with three parts, each may be the column
             else:
-                yield node, node.name.lower(), node.name  # `a.b` is field b of column a, if no table is called a
+                yield node, node.name.lower(), node.name  # `a.b` is field b of column a, if there is no table a
         elif not isinstance(parent, exp.Table | exp.TableAlias | exp.Alias):
             yield node, "", node.name

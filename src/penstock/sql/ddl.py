@@ -1,7 +1,8 @@
-"""CREATE TABLE and DROP TABLE: saying how the events of a stream are read as rows, and taking that back.
+"""CREATE TABLE and DROP TABLE: declaring how the events of a stream are read as rows, and dropping that declaration.
 
-The stream itself is made if it is not there, and it stays whatever is declared. If CREATE TABLE made it, statements do
-not find it after DROP TABLE any more, except those about the past."""
+A missing stream is created, and it stays when the declaration is dropped. If CREATE TABLE created it, statements do not
+find it any more after DROP TABLE, except those about the past.
+"""
 
 from __future__ import annotations
 

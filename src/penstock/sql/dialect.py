@@ -1,4 +1,4 @@
-"""DuckDB's SQL as it is spoken here."""
+"""The SQL dialect: DuckDB's, with a few changes."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from sqlglot.tokenizer_core import TokenType
 
 
 class Dialect(DuckDB):
-    """Without text in dollar signs: `$1,$2` would be the beginning of one. And paths into JSON are left as they are
-    written: `'a.b'` is one name, and `'$.a.b'` are two."""
+    """DuckDB's dialect without dollar-quoted strings: `$1,$2` would begin one. JSON paths are left as written: `'a.b'`
+    is one name, `'$.a.b'` are two.
+    """
 
     def to_json_path(self, path: exp.Expr | None) -> exp.Expr | None:
         return path
 
     class Tokenizer(DuckDB.Tokenizer):
-        HEREDOC_STRINGS = []  # noqa: RUF012 - as sqlglot wants it
+        HEREDOC_STRINGS = []  # noqa: RUF012 - as sqlglot expects
 
     class Parser(DuckDBParser):
-        """In `DATE '…'::TEXT` the text is a date before it is anything else. The parser that this one is made of has it
-        the other way round."""
+        """In `DATE '…'::TEXT`, DATE binds to the literal first. sqlglot's own parser does it the other way round."""
 
         def _parse_type(self, parse_interval: bool = True, fallback_to_identifier: bool = False) -> exp.Expr | None:
             found = super()._parse_type(parse_interval, fallback_to_identifier)
@@ -30,7 +30,7 @@ class Dialect(DuckDB):
             return this if isinstance(this, exp.Literal) and self._is_typed() else super()._parse_column_ops(this)
 
         def _is_typed(self) -> bool:
-            """Whether there is a type before the literal that was read last."""
+            """Whether the last literal is preceded by a type."""
             if self._index < 2 or self._tokens[self._index - 1].token_type is not TokenType.STRING:
                 return False
             before = self._tokens[self._index - 2].token_type

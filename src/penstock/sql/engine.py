@@ -1,6 +1,6 @@
-"""A DuckDB for one statement at a time: in memory, with all locked that reaches out of it, and its errors as ours.
+"""A DuckDB for one statement at a time: in memory, sandboxed, with its errors translated to ours.
 
-The statements are checked before they come here. This is the second wall.
+Statements are checked before they get here; the sandbox is the second line of defense.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import duckdb
 from penstock.broker.errors import QueryError, QueryInvalid, QueryTooLarge
 from penstock.sql.limits import QueryLimits, Stop
 
-_KEPT: Final = 4  # engines that wait for the next statement
-_FEW: Final = 16  # rows that are taken first
+_KEPT: Final = 4  # idle engines kept for the next statements
+_FEW: Final = 16  # rows in the first fetch
 
 _CONFIG: Final = {
     "autoinstall_known_extensions": "false",
@@ -28,14 +28,14 @@ _CONFIG: Final = {
 _LOCKS: Final = (
     "SET TimeZone = 'UTC'",
     "SET python_enable_replacements = false",
-    "SET ieee_floating_point_ops = false",  # 1 / 0 and SQRT(-1) are errors, not infinity and no number
+    "SET ieee_floating_point_ops = false",  # 1 / 0 and SQRT(-1) are errors, not infinity and NaN
     "SET enable_external_access = false",
     "SET lock_configuration = true",
 )
 
 
 class Engine:
-    """Used by one thread at a time, except for what `Stop` does."""
+    """Used by one thread at a time, except for interrupts by `Stop`."""
 
     def __init__(self, limits: QueryLimits) -> None:
         config: dict[str, Any] = {
@@ -48,7 +48,7 @@ class Engine:
             self._connection.execute(lock)
         self._registered: list[str] = []
         self._stop: Stop | None = None
-        self.cause: BaseException | None = None  # why a source could not go on
+        self.cause: BaseException | None = None  # the error of a source
 
     def close(self) -> None:
         self._connection.close()
@@ -58,7 +58,7 @@ class Engine:
         self.execute("CREATE SCHEMA streams")
 
     def end(self) -> None:
-        """Forget everything of the statement."""
+        """Drop everything that belongs to the statement."""
         self._stop = self.cause = None
         self.execute("DROP SCHEMA streams CASCADE")
         for name in self._registered:
@@ -69,7 +69,7 @@ class Engine:
         self._connection.interrupt()
 
     def register(self, source: object) -> str:
-        """A name for something that Arrow can read, any number of times."""
+        """Register an Arrow source, which can be read repeatedly; returns its name."""
         name = f"source_{len(self._registered)}"
         self._connection.register(name, source)
         self._registered.append(name)
@@ -84,7 +84,7 @@ class Engine:
             return self._connection.execute(sql, list(params)).fetchall()
 
     def pages(self, sql: str, params: Sequence[object], size: int) -> Iterator[list[tuple[Any, ...]]]:
-        """The rows, up to `size` at a time; few at first, because nobody knows how large they are."""
+        """The rows, at most `size` at a time; few at first, because their size is unknown."""
         few = min(_FEW, size)
         with self._translated():
             self._connection.execute(sql, list(params))
@@ -104,7 +104,7 @@ class Engine:
             if self.cause is not None:
                 raise self.cause from None
             if self._stop is not None:
-                self._stop.check()  # it was interrupted
+                self._stop.check()  # raises if it was interrupted
             raise _translate(error) from None
 
 
@@ -120,7 +120,7 @@ def _translate(error: duckdb.Error) -> QueryError:
 
 
 def _message(error: duckdb.Error) -> str:
-    """The first of DuckDB's words, without the place in a text that the caller did not write."""
+    """The first part of DuckDB's message, without the position in rewritten text."""
     text = str(error).partition("\nLINE ")[0].strip()
     head, colon, rest = text.partition(": ")
     if colon and head.endswith("Error"):
@@ -129,7 +129,7 @@ def _message(error: duckdb.Error) -> str:
 
 
 class Engines:
-    """Engines that are ready: making one takes longer than a small statement."""
+    """A pool of idle engines: creating one takes longer than a small statement."""
 
     def __init__(self) -> None:
         self._idle: dict[tuple[int, int], list[Engine]] = {}
@@ -158,7 +158,7 @@ class Engines:
             self._put_back(kind, engine, sound)
 
     def close_idle(self) -> None:
-        """With the memory that they keep."""
+        """Close idle engines and free their memory."""
         with self._lock:
             idle = [engine for engines in self._idle.values() for engine in engines]
             self._idle.clear()
@@ -176,4 +176,4 @@ class Engines:
             if sound and len(idle) < _KEPT:
                 idle.append(engine)
                 return
-        engine.close()  # whatever it holds, nobody else shall meet it
+        engine.close()  # its state must not leak into other statements

@@ -1,6 +1,7 @@
-"""The functions that a statement may call. All others are refused, whatever they are: nothing in here reads files, the
-network, settings or the environment, or shows what else runs; and nothing makes much out of little, which DuckDB does
-not count as memory, except those whose measure is a number in the statement."""
+"""The functions that a statement may call; all others are refused. None of these reads files, the network, settings or
+the environment, or reveals what else is running; and none produces large output from small input, which DuckDB does not
+count as memory, except those whose size is a number in the statement.
+"""
 
 from __future__ import annotations
 

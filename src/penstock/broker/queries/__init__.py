@@ -1,4 +1,4 @@
-"""SQL statements: admission, scheduling by tenant, and what the SQL worker may ask of the broker.
+"""SQL statements: admission, scheduling by tenant, and the requests that the SQL worker may make to the broker.
 
 Start at `queries.py`, which is `broker.queries`, then `query_capability.py`.
 """

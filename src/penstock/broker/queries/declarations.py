@@ -1,8 +1,8 @@
-"""Declarations of a stream as a table, over time: the one that counts now, and those that DROP TABLE ended.
+"""Declarations of a stream as a table, over time: the current one, and those ended by DROP TABLE.
 
-At a position the last thing that happened before it counts: a declaration; nothing, and the stream shows its events as
-they are; or the DROP of a table that had made its stream, after which statements do not find it until it is created
-again. Then it is another table: it begins where the stream ends.
+At a position, the latest change before it is in effect: a declaration; nothing, so the stream shows its raw events; or
+the DROP of a table that had created its stream, after which statements do not find it until it is created again. It is
+then a new table, which begins at the end of the stream.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from penstock.broker.queries.query import Declared
 
-MAX_DROPPED: Final = 64  # declarations of one stream that are remembered
+MAX_DROPPED: Final = 64  # dropped declarations remembered per stream
 MAX_DROPPED_COLUMNS: Final = 4_096  # of all of them together
 
 
@@ -27,7 +27,7 @@ class Dropped(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class TableState(NamedTuple):
     declared: Declared | None
-    hidden: bool = False  # no statement finds the stream
+    hidden: bool = False  # statements do not find the stream
 
 
 class Declarations(NamedTuple):
@@ -42,7 +42,7 @@ class Declarations(NamedTuple):
         return TableState(None, before.dropped[-1].declared.owned)
 
     def before(self, position: int) -> Declarations:
-        """The declarations as they were at a position."""
+        """The declarations as of a position."""
         declared = self.declared
         if declared is not None and declared.position >= position:
             declared = None
@@ -52,7 +52,7 @@ class Declarations(NamedTuple):
         return Declarations(declared, tuple(one for one in self.dropped if one.position < position))
 
     def declare(self, declared: Declared, position: int, ends: Sequence[int]) -> Declarations:
-        """`ends`: where each partition ends, and so where a table begins that is created again."""
+        """`ends`: the end of each partition, which is where a table begins that is created again."""
         now = self.at(None)
         assert now.declared is None
         starts = tuple(ends) if now.hidden else ()

@@ -1,10 +1,9 @@
-"""Statements of SQL: who waits for what, and what becomes of it. They are carried out in processes of their own, one in
-each at a time, which know nothing of identities: what one may do is checked by the `capability`, with the identity that
-it came with.
+"""SQL statements: queues and scheduling. Statements run in separate processes, one at a time in each, which do not know
+identities: the `capability` checks permissions with the identity of the statement.
 
-Each tenant has its own queue, and the queues take turns. A tenant has its share of what is carried out at the same time
-and of the queues (`fair_share`), so that nobody waits for the statements of one tenant. If there is still no room for
-one that has nothing carried out, what has run for longest is interrupted.
+Each tenant has its own queue, and the queues are served round-robin. A tenant has a limited share of the running
+statements and of the queues (`fair_share`), so that no tenant is blocked by another's statements. If there is still no
+room for a tenant without running statements, the longest-running statement is interrupted.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from penstock.broker.security.access import Access, Identity, Permission
 from penstock.broker.state.state_log import StateLog
 from penstock.broker.tenancy.fair_share import allowance
 
-GRACE: Final = 5_000_000  # µs that the process may go on with a statement that should have ended
+GRACE: Final = 5_000_000  # µs that the process may take to stop a statement that should have ended
 GUARANTEED: Final = 5_000_000  # µs after which a statement may be interrupted for other tenants
 PATIENT: Final = 250_000  # µs that a statement waits before another is interrupted for it
 _SECOND: Final = 1_000_000  # µs
@@ -32,14 +31,14 @@ _SECOND: Final = 1_000_000  # µs
 
 class QueryPolicy(NamedTuple):
     enabled: bool = False
-    ahead: bool = False  # what carries statements out is made ready before the first one comes
-    seconds: float = 30.0  # that one statement may take
-    patience: float = 30.0  # seconds that it may wait before; the process may have to start first
+    ahead: bool = False  # start the SQL worker before the first statement arrives
+    seconds: float = 30.0  # most that one statement may take
+    patience: float = 30.0  # most seconds in the queue; the process may have to start first
     waiting: int = 1_024  # statements in all queues together
     waiting_of_tenant: int = 256
     waiting_bytes: int = 64 << 20  # of their texts and parameters
-    at_once: int = 1_024  # statements that are carried out at the same time
-    tenant_share: float = 1.0  # what a tenant may have of each of these; see `fair_share`
+    at_once: int = 1_024  # most statements running concurrently
+    tenant_share: float = 1.0  # a tenant's share of each of these; see `fair_share`
 
 
 class Queries:
@@ -61,7 +60,7 @@ class Queries:
         self._monotonic = monotonic
         self._number = 0
         self._closed = False
-        self._queues: dict[str, deque[Statement]] = {}  # by tenant: the first one's turn is next
+        self._queues: dict[str, deque[Statement]] = {}  # by tenant, in round-robin order
         self._waiting = self._bytes = 0  # of all queues together
         self._bytes_of: dict[str, int] = {}  # by tenant
 
@@ -74,23 +73,26 @@ class Queries:
         position: int | None = None,
         reason: str | None = None,
     ) -> Statement:
-        """A statement to be started, on the streams of `scope` and on nothing else. With `position`, on the log as it
-        was there; `reason` is why somebody looks at what is not usually theirs, and is noted in the audit log.
+        """A statement to be started, limited to the streams of `scope`. With `position`, it sees the log as of that
+        position; `reason` justifies access to data that is not usually the caller's, and is recorded in the audit log.
 
-        Which streams it may read or change is checked for each of them when it comes to it."""
+        Permissions are checked for each stream when the statement reads or changes it.
+        """
         self._access.require_any(identity, Permission.READ, scope)
         self._number += 1
         return Statement(self, self._number, identity, scope, sql, params, position, reason)
 
     def expect(self) -> None:
-        """Somebody has come who may want to ask: who starts only then would let them wait."""
+        """A client has connected that may send statements: start the SQL worker now, so that it need not wait later."""
         if self.policy.enabled and self.policy.ahead and self.on_waiting is not None:
             self.on_waiting()
 
-    # -- for the statements themselves
+    # -- for statements
 
     def submit(self, statement: Statement) -> None:
-        """It sees what its sender was told to be done, so it comes behind that."""
+        """Queue a statement once pending state changes are committed, so that it sees everything its sender was
+        told.
+        """
         if (refusal := self._refusal()) is not None:
             statement.end(refusal, 0)
             return
@@ -120,7 +122,7 @@ class Queries:
         room = min(policy.waiting_of_tenant, allowance(policy.waiting, self._waiting - mine, policy.tenant_share))
         room_bytes = allowance(policy.waiting_bytes, self._bytes - mine_bytes, policy.tenant_share)
         if mine >= room or mine_bytes + statement.byte_size > room_bytes:
-            # Not how many: they may be those of other tenants.
+            # Without the number: it would reveal other tenants' statements.
             statement.end(TooFast("Too many statements wait already: try again later"), now)
             return
         statement.move(Stage.WAITING, now)
@@ -159,9 +161,10 @@ class Queries:
     # -- for the capability and the server
 
     def next(self, worker: object = None, *, last: bool = False) -> Statement | None:
-        """The next statement to be carried out, of a tenant that has not its share; its tenant's next one comes behind
-        those of the others. `worker` is whatever stands for the process that asks; if it is the `last` that is free, it
-        is for tenants that have nothing carried out."""
+        """Start the next statement, of a tenant that is below its share; the tenant's queue then moves behind the
+        others. `worker` represents the process that asks; if it is the `last` free one, only tenants without running
+        statements are served.
+        """
         running = self._running_of() if last else {}
         tenant = next((tenant for tenant in self._startable() if tenant not in running), None)
         if tenant is None:
@@ -175,14 +178,14 @@ class Queries:
         return statement
 
     def _running_of(self) -> dict[str, int]:
-        """The number of statements of each tenant that are carried out."""
+        """The number of running statements, by tenant."""
         found: dict[str, int] = {}
         for statement in self.capability.running():
             found[statement.scope.tenant] = found.get(statement.scope.tenant, 0) + 1
         return found
 
     def _startable(self) -> list[str]:
-        """The tenants, in their turn, of which one more statement may be carried out."""
+        """The tenants that may start one more statement, in round-robin order."""
         running, policy = self._running_of(), self.policy
         total = sum(running.values())
         return [
@@ -197,8 +200,10 @@ class Queries:
         return len(self._startable())
 
     def make_room(self) -> Statement | None:
-        """Interrupt a statement that has had its time for one of a tenant that has nothing carried out, if there is no
-        other room; about once a second. It is told so, and one that has changed something is not touched."""
+        """Interrupt a long-running statement in favor of a tenant that has none running, if there is no other room;
+        called about once a second. The client of the interrupted statement gets an error; statements that have changed
+        something are never interrupted.
+        """
         running, now = self._running_of(), self._monotonic()
         waiting = any(
             tenant not in running and now - queue[0].since > PATIENT for tenant, queue in self._queues.items()
@@ -225,9 +230,10 @@ class Queries:
         *,
         again: bool = False,
     ) -> None:
-        """The process is gone, and what it was at with it. Those who are not to blame, if it is known who is, are
-        carried out again, unless they have changed something; with `again`, all of them, once, for it may have been
-        gone before they came to it."""
+        """A worker process has died, and its statements with it. If the `culprits` are known, the others are run again,
+        unless they have changed something; with `again`, all are, once, because the process may have died before it got
+        to them.
+        """
         now = self._monotonic()
         for statement in self.capability.drop_all(worker):
             if statement.stage is not Stage.RUNNING:
@@ -246,7 +252,7 @@ class Queries:
                 statement.end(QueriesOff(f"The process for SQL {why}: try the statement again"), now)
 
     def overdue(self) -> list[Statement]:
-        """Statements that are still carried out although they should have ended."""
+        """Statements that are still running although they should have ended."""
         now, allowed = self._monotonic(), int(self.policy.seconds * _SECOND) + GRACE
         return [
             statement
@@ -255,7 +261,9 @@ class Queries:
         ]
 
     def sweep(self, *, ready: bool = True) -> None:
-        """Nobody waits for ever; about once a second. `ready`: whether there is a process that carries them out."""
+        """Fail statements that have waited too long; called about once a second. `ready`: whether there is a worker
+        process.
+        """
         limit = self._monotonic() - int(self.policy.patience * _SECOND)
         late = [statement for queue in self._queues.values() for statement in queue if statement.since < limit]
         for statement in late:
@@ -267,7 +275,7 @@ class Queries:
             statement.end(error, self._monotonic())
 
     def close(self) -> None:
-        """Nothing is carried out any more."""
+        """Refuse all further statements."""
         self._closed = True
         self.on_waiting = None
         while self._queues:

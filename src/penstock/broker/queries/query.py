@@ -9,7 +9,7 @@ import msgspec
 
 
 class Timestamp(NamedTuple):
-    """A moment as a value of SQL. Other numbers are plain `int`."""
+    """A timestamp as an SQL value. Other numbers are plain `int`."""
 
     nanoseconds: int  # since 1970
 
@@ -27,28 +27,28 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True):
     """A column of a declared table. Stored in events: fields may be added, never renamed or reused."""
 
     name: str
-    type: str  # as DuckDB writes it: BIGINT, VARCHAR, BOOLEAN, TIMESTAMP_NS, DOUBLE, …
+    type: str  # in DuckDB's spelling: BIGINT, VARCHAR, BOOLEAN, TIMESTAMP_NS, DOUBLE, …
     nullable: bool = True
     primary_key: bool = False
 
 
 class Declared(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A stream that was declared as a table: how its events are read as rows, and since which global position."""
+    """A stream declared as a table: how its events are read as rows, and since which global position."""
 
     columns: tuple[Column, ...]
     position: int = 0
-    owned: bool = False  # CREATE TABLE made the stream, or found it as DROP TABLE left it
-    starts: tuple[int, ...] = ()  # the first offset of each partition that is part of the table; 0 where none is said
+    owned: bool = False  # CREATE TABLE created the stream, or found it as DROP TABLE had left it
+    starts: tuple[int, ...] = ()  # the table's first offset in each partition; 0 where missing
 
 
 class QueryRun(Protocol):
-    """A statement on its way. Used on the broker's thread."""
+    """A statement in progress. Used on the broker's thread."""
 
     def start(self, done: Callable[[], None]) -> None:
-        """Begin; `done` is called once, on the broker's thread, when `finish` has something to say."""
+        """Begin; `done` is called once, on the broker's thread, when the result is available from `finish`."""
 
     def finish(self) -> Rows:
-        """The result. Raises one of the errors of `core` or of the log."""
+        """The result. Raises an error of the broker or of the log."""
 
     def cancel(self) -> None:
-        """Nobody waits any more: stop as soon as possible. `done` need not be called."""
+        """Stop as soon as possible. `done` need not be called any more."""

@@ -1,8 +1,7 @@
-"""The capability of the process that carries out SQL: what it may ask of the broker. Each call names a statement that
-is being carried out, and is answered as its sender may see the world: the identity and the scope are those it came
-with.
+"""The capability of the SQL worker: the requests it may make to the broker. Each call names a running statement, and is
+answered with the permissions of its sender: the statement's identity and scope.
 
-What of a stream is committed, all streams of one `open` show as of the same position.
+All streams of one `open` are shown as of the same committed position.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ from penstock.log.errors import LogError, OffsetMismatch
 
 
 class Opened(NamedTuple):
-    """Streams as of one moment: what is committed by the position `head`."""
+    """Streams as of one point in time: everything committed up to the position `head`."""
 
     head: int
     views: list[ReadView]
 
 
 class QueryCapability:
-    """On the broker's thread. What a statement is refused is kept with it, for the one who gets to see it."""
+    """Runs on the broker's thread. Errors are kept with the statement, to be returned to the client unchanged."""
 
     def __init__(
         self,
@@ -65,7 +64,7 @@ class QueryCapability:
     # -- beginning and end
 
     def begin(self, statement: Statement, worker: object = None) -> None:
-        """The process carries it out now; `worker` is whatever stands for it."""
+        """The statement is now running; `worker` represents the process."""
         statement.move(Stage.RUNNING, self._monotonic())
         statement.worker = worker
         self._running[statement.number] = statement
@@ -83,20 +82,22 @@ class QueryCapability:
             statement.end(rows, self._monotonic())
 
     def failed(self, number: int, error: Exception) -> None:
-        """If it is what was refused here, that is told as it was: with everything that was known."""
+        """The statement failed. If this is an error that was raised here, the original is returned, with all its
+        attributes.
+        """
         if (statement := self._running.pop(number, None)) is not None:
             refusal = statement.refusal
             same = type(refusal) is type(error) and str(refusal) == str(error)
             statement.end(refusal if same and refusal is not None else error, self._monotonic())
 
     def stop(self, statement: Statement) -> None:
-        """Nobody waits for it any more. It stays among the running ones until the process is done with it."""
+        """Nobody waits for the statement any more. It counts as running until the process has stopped it."""
         self._to_stop.append(statement)
         if self.on_stopped is not None:
             self.on_stopped()
 
     def to_stop(self, worker: object = None) -> list[int]:
-        """The numbers of statements that this process has to stop, once."""
+        """The numbers of statements that this process has to stop; each is returned once."""
         numbers = [statement.number for statement in self._to_stop if statement.worker is worker]
         self._to_stop = [statement for statement in self._to_stop if statement.worker is not worker]
         return numbers
@@ -105,29 +106,31 @@ class QueryCapability:
         return list(self._running.values())
 
     def drop_all(self, worker: object = None) -> list[Statement]:
-        """Forget the statements that this process was at, and return them."""
+        """Remove and return the statements of this process."""
         dropped = [statement for statement in self._running.values() if statement.worker is worker]
         for statement in dropped:
             del self._running[statement.number]
         self.to_stop(worker)
         return dropped
 
-    # -- questions
+    # -- requests of the worker
 
     def head(self, number: int) -> int:
-        """Up to where everything is committed."""
+        """The position up to which everything is committed."""
         self.find(number)
         return self._state_log.engine.position
 
     def names(self, number: int) -> list[str]:
-        """The streams that its sender may read. True once what is `pending_commit` is committed."""
+        """The streams that the sender may read. Valid once `pending_commit` is committed."""
         statement = self.find(number)
         identity, scope, allows = statement.identity, statement.scope, self._access.allows
         found = topic_rules.in_scope(self._state_log.current(), scope)
         return [topic.name for topic in found if allows(identity, Permission.READ, scope, topic.name)]
 
     def open(self, number: int, names: Sequence[str]) -> Opened:
-        """The streams of these names that exist, for one who may read them. True once `pending_commit` is committed."""
+        """The streams with these names that exist; the sender must be allowed to read them. Valid once `pending_commit`
+        is committed.
+        """
         statement = self.find(number)
         with _Kept(statement):
             for name in names:
@@ -139,7 +142,9 @@ class QueryCapability:
         return Opened(self._state_log.engine.position, views)
 
     def declare(self, number: int, name: str, declared: Declared | None, *, create: bool) -> CommitGroup:
-        """Its position is that of what is committed: all that can be known before the declaration is written."""
+        """Declare a stream as a table, or drop its declaration (None). Its position is the committed one, as its own is
+        not known yet.
+        """
         statement = self.find(number)
         identity, scope, position = statement.identity, statement.scope, self._state_log.engine.position
         kind = "topic.create" if create else "topic.alter"
@@ -152,10 +157,10 @@ class QueryCapability:
             topic = self._topic(statement, name)
             before = topic.settings.declarations
             if declared is None:
-                if before.declared is None:  # dropped by somebody else, just now
+                if before.declared is None:  # dropped concurrently
                     raise TableNotFound(name)
                 after = before.drop(position)
-            elif before.declared is not None:  # declared by somebody else, just now
+            elif before.declared is not None:  # declared concurrently
                 raise TableExists(name)
             else:
                 after = before.declare(declared, position, self._ends(topic))
@@ -171,7 +176,7 @@ class QueryCapability:
         return found
 
     def _ends(self, topic: Topic) -> list[int]:
-        """The offset that the next record of each partition gets, behind everything that was appended before."""
+        """The next offset of each partition, after everything appended so far."""
         end = self._state_log.engine.next_offset
         return [end(partition_id(topic.id, number)) for number in range(topic.partitions)]
 
@@ -186,7 +191,7 @@ class QueryCapability:
         keys: Sequence[bytes | None] | None,
         expected: int | None,
     ) -> CommitGroup:
-        """Raises OffsetMismatch if the stream has grown past `expected`: then nothing was appended."""
+        """Append events to the stream. Raises OffsetMismatch, without appending, if it has grown past `expected`."""
         statement = self.find(number)
         with _Kept(statement):
             try:
@@ -234,7 +239,7 @@ class QueryCapability:
 
 
 class _Kept:
-    """Keeps what is refused with the statement, and passes it on."""
+    """Stores an error with the statement, and lets it propagate."""
 
     __slots__ = ("_statement",)
 

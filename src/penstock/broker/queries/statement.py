@@ -1,4 +1,4 @@
-"""One statement of SQL on its way: who sent it, where it is, and what came of it."""
+"""One SQL statement in progress: its sender, its stage, and its outcome."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from penstock.broker.security.access import Identity
 class Stage(enum.Enum):
     NEW = enum.auto()
     WAITING = enum.auto()  # in its queue
-    RUNNING = enum.auto()  # in the process for SQL
+    RUNNING = enum.auto()  # in an SQL worker process
     OVER = enum.auto()
 
 
 class StatementQueue(Protocol):
-    """The queue in which statements wait; `penstock.broker.queries.queries.Queries`."""
+    """The queue of statements; implemented by `penstock.broker.queries.queries.Queries`."""
 
     def submit(self, statement: Statement) -> None: ...
 
@@ -29,7 +29,7 @@ class StatementQueue(Protocol):
 
 
 class Statement:
-    """A `QueryRun` for those who ask."""
+    """Implements `QueryRun` for clients."""
 
     __slots__ = (
         "_done",
@@ -73,18 +73,18 @@ class Statement:
         self.position = position
         self.reason = reason
         self.stage = Stage.NEW
-        self.since = 0  # when it came to its stage: µs of the monotonic clock
-        self.worker: object = None  # the process that carries it out, or did
-        self.tries = 0  # that were in vain, by no fault of its own
-        self.changed = False  # something was appended or declared for it, or is about to be
-        self.refusal: Exception | None = None  # the last that it was refused, as it was raised
-        self.pages: list[list[Value]] = []  # rows that have come so far
+        self.since = 0  # start of its stage: µs of the monotonic clock
+        self.worker: object = None  # the process that runs it, or did
+        self.tries = 0  # failed attempts that it did not cause
+        self.changed = False  # it has appended or declared something, or is about to
+        self.refusal: Exception | None = None  # the last error raised by the capability
+        self.pages: list[list[Value]] = []  # rows received so far
         self.rows: Rows | None = None
         self.error: Exception | None = None
 
     @property
     def byte_size(self) -> int:
-        """About what it holds while it waits."""
+        """Approximate memory while it waits."""
         return len(self.sql) + sum(len(value) if isinstance(value, str) else 16 for value in self.params)
 
     def start(self, done: Callable[[], None]) -> None:
@@ -105,7 +105,7 @@ class Statement:
         self.stage, self.since = stage, now
 
     def end(self, outcome: Rows | Exception, now: int) -> None:
-        """Tell what came of it; the first to say so is believed."""
+        """Record the outcome; only the first call counts."""
         if self.stage is Stage.OVER:
             return
         self.move(Stage.OVER, now)
@@ -113,7 +113,7 @@ class Statement:
             self.error = outcome
         else:
             self.rows = outcome
-        self.refusal = None  # its traceback knows the statement: the two would keep each other
+        self.refusal = None  # its traceback refers to the statement: a reference cycle
         self._queues.ended(self)
         done, self._done = self._done, None
         if done is not None:

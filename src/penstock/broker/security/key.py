@@ -109,7 +109,7 @@ def apply_added(keys: dict[int, Key], event: KeyAdded) -> None:
 
 def apply_revoked(keys: dict[int, Key], event: KeyRevoked) -> None:
     key = keys.pop(event.id)
-    keys[event.id] = msgspec.structs.replace(key, revoked=event.at)  # at the end: the revoked are in their order
+    keys[event.id] = msgspec.structs.replace(key, revoked=event.at)  # at the end: in order of revocation
     revoked = [key.id for key in keys.values() if key.revoked is not None]
     for number in revoked[:-KEPT_REVOKED]:
         del keys[number]

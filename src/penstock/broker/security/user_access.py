@@ -1,5 +1,5 @@
-"""Access of users, for the access check: a user's grants, and topics' own access lists. Both follow the state: a
-change acts at once, also on connections that are open.
+"""Access of users, for the access check: a user's grants, and the access lists of topics. Both follow the state: a
+change takes effect immediately, even on open connections.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from penstock.broker.state.state_log import StateLog
 
 
 class UserAccess:
-    """The `TopicAcls` of the access check."""
+    """Implements `TopicAcls` for the access check."""
 
     def __init__(self, state_log: StateLog, policy: UserPolicy) -> None:
         self.policy = policy
         self._state_log = state_log
-        self._seen = Directory()  # the directory that `_grants` was made of, and its version
+        self._seen = Directory()  # the directory that `_grants` was derived from, and its version
         self._version = 0
         self._grants: dict[tuple[str | None, str, int | None], tuple[Grant, ...]] = {}
 
     def user_of(self, identity: Identity) -> User | None:
-        """The user behind an identity; None for one that is no user, or no longer the same."""
+        """The user behind an identity; None for an identity that is not a user, or not the same user any more."""
         if not identity.name.startswith(PRINCIPAL) or identity.tenant is None:
             return None
         found = self._state_log.state.directory.user(identity.tenant, identity.name.removeprefix(PRINCIPAL))
@@ -33,7 +33,9 @@ class UserAccess:
         return found if known else None
 
     def grants(self, identity: Identity) -> Sequence[Grant] | None:
-        """For `Access.grants_of`: None for one who is no user, nothing for a user who is disabled or gone."""
+        """Implements `Access.grants_of`: None for identities that are not users, empty for a disabled or
+        deleted user.
+        """
         if not identity.name.startswith(PRINCIPAL):
             return None
         directory = self._state_log.state.directory
@@ -51,14 +53,14 @@ class UserAccess:
         if found is None or not found.enabled:
             return ()
         given = (PERMISSIONS[name] for name in self._state_log.state.directory.permissions(found))
-        # One grant even of nothing: who is there at all may do what everyone may.
+        # At least an empty grant: with none at all, even the grants of everyone would not apply.
         return (Grant(identity.name, frozenset[Permission]().union(*given), found.tenant),)
 
     def verdict(self, identity: Identity, scope: Scope, topic: str) -> bool | None:
         acls = self._state_log.state.directory.acls.get(scope)
         acl = None if acls is None else acls.get(topic)
         if acl is None and acls and topic.endswith(SUFFIX):
-            acl = acls.get(topic.removesuffix(SUFFIX))  # else a restricted topic could be read in its dead letters
+            acl = acls.get(topic.removesuffix(SUFFIX))  # else a restricted topic could be read through its dead letters
         if acl is None:
             return self._public(identity) if self.policy.default_public and topic else None
         return self._listed(identity, acl)

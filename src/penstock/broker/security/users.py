@@ -1,7 +1,7 @@
-"""All users of a broker: logging in, administering them, and what they may do.
+"""All users of a broker: login, administration, and permissions.
 
-The rules about users, roles and access lists are in `user`; this module brings them together with the log, with
-passwords. What users may do is answered by `user_access`. A change acts at once, also on connections that are open.
+The rules about users, roles and access lists are in `user`; this module connects them to the log and to password
+hashing. `user_access` answers permission checks. A change takes effect immediately, even on open connections.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from penstock.log.engine import CommitGroup
 
 logger = logging.getLogger(__name__)
 
-# Passwords that are hashed or checked at once: each takes 19 MiB, and a thread that reads from the disk need too.
+# Passwords hashed or verified concurrently: each takes 19 MiB, and a thread that disk reads need too.
 AT_ONCE: Final = 2
 
 
 class LoginRefusal(enum.StrEnum):
-    """The reason why a login was refused. An unknown user and a wrong password are not told apart."""
+    """The reason why a login was refused. An unknown user and a wrong password are not distinguished."""
 
     WRONG = "invalid username or password"
-    DISABLED = "user account is disabled"  # and the password was right
+    DISABLED = "user account is disabled"  # although the password was right
     LOCKED = "too many failed attempts; try again later"
 
 
@@ -56,7 +56,7 @@ LoginVerdict: TypeAlias = Identity | LoginRefusal
 
 
 class Who(NamedTuple):
-    """An identity, as shown to its owner. The name is empty if nobody logged in."""
+    """An identity, as shown to its owner. The name is empty if nobody is logged in."""
 
     name: str
     roles: tuple[str, ...]
@@ -86,17 +86,18 @@ class Users:
         self._executor = BoundedExecutor(executor, AT_ONCE)
         self._lockout = lockout
         self.hashing = PasswordHashing(user_access.policy.password_cost)
-        # Passwords that were right once, by a hash that means nothing outside this process: argon2 is too slow to
-        # repeat whenever a thousand clients come back.
+        # Passwords that were verified before, by a hash that is useless outside this process: argon2 is too slow to
+        # repeat when a thousand clients reconnect.
         self._pepper = os.urandom(32)
-        self._proved: dict[str, bytes] = {}  # stored hash → that hash
+        self._proved: dict[str, bytes] = {}  # stored hash → process-local hash
 
     # -- logging in
 
     def login(self, tenant: str, name: str, password: str, peer: str) -> Deferred[bool | None, LoginVerdict]:
-        """The identity of a user. `peer` is where it comes from: who fails too often for a name is locked out of that
-        name there. Of a host that has failed very often for whatever names, only passwords are taken that were right
-        before: to check others takes long."""
+        """The identity of a user. `peer` is its address: too many failures for a name lock out that name from that
+        host. From a host with very many failures, for any names, only passwords that were verified before are accepted,
+        because verifying others is slow.
+        """
         if not self._access.enforced:
             return Deferred(lambda: True, lambda _: ANONYMOUS._replace(peer=peer), ready=True)
         known = self._state_log.current().directory.user(tenant, name)
@@ -104,7 +105,7 @@ class Users:
         host, counted = host_of(peer), _counted(tenant, name)
 
         def check() -> bool | None:
-            # Asked again when its turn has come: the time is better spent on others than on who is locked out.
+            # Checked again when the work starts: no time should be spent on a client that is locked out by now.
             return None if self._unheard(host, counted) else self.hashing.is_right(password, stored)
 
         def conclude(right: bool | None) -> LoginVerdict:
@@ -120,7 +121,7 @@ class Users:
         if self._was_right(password, stored):
             return Deferred(lambda: True, conclude, ready=True)
         if self._lockout.crowded(host, self._clock()):
-            self._lockout.failed(host, counted, self._clock())  # else those that were right before could be guessed
+            self._lockout.failed(host, counted, self._clock())  # else previously verified passwords could be guessed
             return Deferred(lambda: None, conclude, ready=True)
         return Deferred(check, conclude, executor=self._executor)
 
@@ -129,7 +130,7 @@ class Users:
         return self._lockout.locked(host, counted, now) or self._lockout.crowded(host, now)
 
     def _conclude(self, tenant: str, name: str, password: str, peer: str, proved: str | None) -> LoginVerdict:
-        """`proved` is the stored hash that the password fits; it may be the user's no longer."""
+        """`proved` is the stored hash that the password matches; the user's hash may have changed since."""
         found = self._state_log.current().directory.user(tenant, name)
         if found is None or proved != found.hash:
             self._failed(peer, tenant, name)
@@ -174,13 +175,13 @@ class Users:
         grants = self._access.grants_of(identity) or ()
         given = frozenset[Permission]().union(*(grant.permissions for grant in grants))
         implied = ADMINISTRATION if Permission.ADMIN in given else ()
-        permissions = tuple(  # those of topics: who asks knows nothing of caches
+        permissions = tuple(  # for topics only: these clients do not know caches
             name for name, needed in PERMISSIONS.items() if needed - OF_CACHES <= given or name in implied
         )
         return Who("" if identity.name == ANONYMOUS.name else identity.name, identity.roles, permissions)
 
     def enabled(self, identity: Identity) -> bool:
-        """False for a user who was disabled or deleted since the login."""
+        """Whether the identity may still act: False for a user who was disabled or deleted since the login."""
         found = self._user_access.user_of(identity)
         return not identity.name.startswith(PRINCIPAL) if found is None else found.enabled
 
@@ -201,7 +202,7 @@ class Users:
             return self._state_log.state.directory.users[tenant][name], group
 
         with self._attempt(identity, "user.create", tenant, name):
-            decide("")  # what cannot be need not be hashed first
+            decide("")  # fail before hashing, which is slow
             passwords.check(password)
         return Deferred(lambda: self.hashing.hashed(password), conclude, executor=self._executor)
 
@@ -213,7 +214,7 @@ class Users:
         roles: Sequence[str] | None = None,
         enabled: bool | None = None,
     ) -> CommitGroup:
-        """None leaves the roles, or whether the user is enabled, as they are."""
+        """None leaves the roles, or the enabled flag, unchanged."""
         with self._attempt(identity, "user.update", tenant, name):
             self._require(identity, tenant)
             directory, may_lock = self._state_log.current().directory, _by_socket(identity)
@@ -227,12 +228,12 @@ class Users:
     def change_password(
         self, identity: Identity, tenant: str, name: str, new: str, old: str = ""
     ) -> Deferred[str | None, CommitGroup]:
-        """One's own with the old one, as a proof; another user's as an administrator."""
+        """Change one's own password, given the old one, or another user's as an administrator."""
         is_self = identity.name == PRINCIPAL + name and identity.tenant == tenant
         host = host_of(identity.peer)
 
         def find() -> User:
-            """The user, if this may still be done."""
+            """The user, if the identity may still do this."""
             if not is_self:
                 self._require(identity, tenant)
             elif not self.enabled(identity):
@@ -261,7 +262,7 @@ class Users:
         return Deferred(change, conclude, executor=self._executor)
 
     def delete(self, identity: Identity, tenant: str, name: str) -> CommitGroup:
-        """Open connections of the user may do nothing more, at once."""
+        """Delete a user, effective immediately for open connections."""
         with self._attempt(identity, "user.delete", tenant, name):
             self._require(identity, tenant)
             directory = self._state_log.current().directory
@@ -277,18 +278,18 @@ class Users:
         return user.find(self._state_log.current().directory, tenant, name)
 
     def list(self, identity: Identity, tenant: str) -> Sequence[User]:
-        """By name."""
+        """All users of the tenant, ordered by name."""
         self._require(identity, tenant)
         users = self._state_log.current().directory.users.get(tenant, {})
         return [users[name] for name in sorted(users)]
 
     @property
     def count(self) -> int:
-        """The number of users, in all tenants."""
+        """The number of users in all tenants."""
         return sum(map(len, self._state_log.state.directory.users.values()))
 
     def permissions(self, of: User) -> tuple[str, ...]:
-        """The coarse permissions that the user's roles give together."""
+        """The combined coarse permissions of the user's roles."""
         return self._state_log.state.directory.permissions(of)
 
     # -- roles
@@ -312,7 +313,7 @@ class Users:
         return group
 
     def list_roles(self, identity: Identity, tenant: str) -> Sequence[Role]:
-        """The built-in ones and, for those who belong to the tenant, its own, by name."""
+        """The built-in roles and, for members of the tenant, its own, ordered by name."""
         roles = self._state_log.current().directory.roles.get(tenant, {})
         belongs = identity.tenant == tenant and self.enabled(identity)
         if self._access.enforced and not belongs and identity.name != ADMINISTRATOR.name:
@@ -323,7 +324,7 @@ class Users:
 
     @property
     def default_public(self) -> bool:
-        """The default of topics without a list."""
+        """Whether topics without a list are public."""
         return self._user_access.policy.default_public
 
     def set_acl(self, identity: Identity, scope: Scope, acl: Acl) -> CommitGroup:
@@ -349,7 +350,7 @@ class Users:
         return self._state_log.current().directory.acls.get(scope, {}).get(topic)
 
     def delete_acl(self, identity: Identity, scope: Scope, topic: str) -> CommitGroup | None:
-        """One that is not there is deleted already; then the group is that of the last change, if any is open."""
+        """Delete an access list. If there is none, returns the group that is still pending, or None."""
         with self._audit.attempt(identity, "acl.delete", scope=scope, resource=topic):
             self._require(identity, scope.tenant)
             event = user.remove_acl(self._state_log.current().directory, scope, topic)
@@ -360,13 +361,13 @@ class Users:
         return group
 
     def list_acls(self, identity: Identity, scope: Scope) -> Sequence[Acl]:
-        """By topic."""
+        """All access lists of the scope, ordered by topic."""
         self._require(identity, scope.tenant)
         acls = self._state_log.current().directory.acls.get(scope, {})
         return [acls[topic] for topic in sorted(acls)]
 
     def _attempt(self, identity: Identity, what: str, tenant: str, name: str) -> Attempt:
-        """A change of a user or a role: if it fails, that is audited."""
+        """The context of a change of a user or a role; a failure is audited."""
         return self._audit.attempt(identity, what, scope=Scope(tenant, "*"), resource=name)
 
     def _note(self, identity: Identity, what: str, tenant: str, name: str, **details: str) -> None:
@@ -379,10 +380,10 @@ class Users:
 
 
 def _counted(tenant: str, name: str) -> str:
-    """The name that wrong passwords are counted for, also of a user that there is not."""
+    """The name for which wrong passwords are counted, whether or not the user exists."""
     return f"{PRINCIPAL}{tenant}/{name}"
 
 
 def _by_socket(identity: Identity) -> bool:
-    """True for one with access to the data directory, who can always make another administrator."""
+    """Whether the identity has access to the data directory, and so can always create another administrator."""
     return identity.name == ADMINISTRATOR.name
