@@ -1,20 +1,20 @@
-"""Mirroring: copies topics from one broker to another, each by a URL of any door.
+"""Mirroring: copies topics from one broker to another; each is a URL of any door.
 
-Imports clients and wire formats; never a broker. `url` has the addresses, `copier` the work, `ends` what a source and a
-destination are; each protocol's are in the module of its name. A broker is spoken to in its URL's protocol alone, so
-that it may be an original server that knows no other.
+Imports clients and wire formats, never a broker. `url` parses the URLs, `copier` does the work, `ends` defines sources
+and destinations; each protocol's are in the module of its name. Only the URL's protocol is used, so either end may be
+an original server that supports no other.
 
-How often a record arrives depends on the destination:
+Delivery guarantees depend on the destination:
 
-    penstock    exactly once   batches are numbered, and one that is sent again counts once
-    kafka       exactly once   a batch and the progress of the mirror are one transaction
-    kimberlite  exactly once   an append says where it expects the stream to end
-    rustlog     exactly once   while nobody else writes there: after a failure the end of the partition is compared with
-    flymq       exactly once   what was to be written (`copier.recovered`)
-    felix       at least once  what was written last cannot be found again
+    penstock    exactly once   batches are numbered, and a repeated one is stored once
+    kafka       exactly once   a batch and the mirror's progress are in one transaction
+    kimberlite  exactly once   appends have an expected offset
+    rustlog     exactly once   if nobody else writes there: after a failure the end of the partition is compared with
+    flymq       exactly once   the intended batch (`Copier._recovered`)
+    felix       at least once  the last records written cannot be read back
     blipmq      at least once  the same
 
-Before a batch is written, what it is to be is stored with the destination (`progress.Intent`), in a topic beside the
-one that is written. A mirror that was killed finds it there, and goes on. Where that cannot be read back, and where a
-source has no offsets (BlipMQ), progress is in a file, and the last batch may come twice.
+Before a batch is written, its `progress.Intent` is stored at the destination, in a topic next to the target. After a
+crash, a mirror finds it there, and continues. If the destination cannot be read back, or the source has no offsets
+(BlipMQ), progress is stored in a file, and the last batch may be written twice.
 """

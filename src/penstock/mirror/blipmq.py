@@ -1,5 +1,5 @@
-"""BlipMQ at either end of a mirror: messages. A subscription gets what is published after it was made, so as a source
-it has no past, and what was not acknowledged comes again."""
+"""BlipMQ at either end of a mirror: messages. A subscription receives messages published after its creation, so a
+BlipMQ source has no history; unacknowledged messages are delivered again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.mirror.progress import StateFile
 from penstock.mirror.records import Chunk, MirrorRecord
 from penstock.mirror.url import Location
 
-PAUSE: Final = 0.05  # seconds between two looks for more
+PAUSE: Final = 0.05  # seconds between polls
 POLLS: Final = 64
 
 
@@ -37,7 +37,7 @@ class BlipMqSource(Source):
         return None
 
     def partitions(self, topic: str) -> int:
-        self._subscription(topic)  # from now on nothing is missed
+        self._subscription(topic)  # from now on no message is missed
         return 1
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:  # noqa: ARG002
@@ -63,7 +63,7 @@ class BlipMqSource(Source):
         self._client.close()
 
     def _subscription(self, topic: str) -> blipmq.Subscription:
-        """The one of an earlier run, if there was one: it has what was published meanwhile."""
+        """The subscription of an earlier run, if any: it has the messages published meanwhile."""
         if topic not in self._open:
             known = self._state.get(f"subscription {topic}")
             found = self._client.subscribe(topic) if known is None else self._client.resume(known, topic)
@@ -79,7 +79,7 @@ class BlipMqDestination(Destination):
     def __init__(self, location: Location) -> None:
         self._client = _client(location)
 
-    def create(self, topic: str, partitions: int) -> int:  # noqa: ARG002 - made when it is first used
+    def create(self, topic: str, partitions: int) -> int:  # noqa: ARG002 - created at first use
         return 1
 
     def write(self, batch: Batch) -> None:

@@ -1,9 +1,9 @@
-"""The copying itself: partition by partition and batch by batch, from where it was left, whichever end fails.
+"""The copying itself: by partition and batch, resuming after a failure of either end.
 
-Before a batch is written, its `Intent` is stored with the destination. Whoever comes later finds the last one there,
-and finds out whether it was carried out: a numbered batch is written again, and counts once; else the end of the
-destination's partition is compared with what was to be written. A destination with transactions (Kafka) stores both
-in one, so that the last intent was always carried out.
+Before a batch is written, its `Intent` is stored at the destination. After a restart the last intent is found there,
+and its outcome is determined: a numbered batch is written again, and is stored once; otherwise the end of the
+destination's partition is compared with the intended batch. A destination with transactions (Kafka) stores both in one
+transaction, so the last intent was always executed.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from penstock.mirror.records import Chunk, MirrorRecord, with_origin
 
 Start: TypeAlias = Literal["earliest", "latest"] | int | datetime
 
-SILENCE: Final = 2.0  # seconds without a record, after which a source that does not tell its end is at its end
-WAIT: Final = 1.0  # seconds that a follower with one partition waits for more
+SILENCE: Final = 2.0  # seconds without a record after which a source of unknown end counts as finished
+WAIT: Final = 1.0  # seconds that a follower with a single partition waits for records
 PAUSE: Final = 0.2  # seconds between two rounds of a follower that found nothing
-REFUSALS: Final = 3  # of the same batch, until it is given up
-RETRY_SECONDS: Final = (0.1, 5.0)  # after the first failure, and at most
-PATIENCE: Final = 120.0  # seconds that a broker may be away, unless it is followed
+REFUSALS: Final = 3  # of the same batch, until the mirror fails
+RETRY_SECONDS: Final = (0.1, 5.0)  # after the first failure, and the maximum
+PATIENCE: Final = 120.0  # seconds that a broker may be unreachable, unless following
 
 
 @dataclass(slots=True)
 class PartitionCopy:
-    """One partition on its way."""
+    """The copy of one partition."""
 
     topic: str
     partition: int
     target: str
     target_partition: int
-    mirror: str  # a short name of the partition at its source
-    position: int = -1  # the next offset to read; -1: not known yet
-    until: int | None = None  # the offset to end at
+    mirror: str  # a short id of the partition at its source
+    position: int = -1  # next offset to read; -1: not known yet
+    until: int | None = None  # offset at which to stop
     epoch: int = 0
     number: int = 0
     copied: int = 0
@@ -53,7 +53,7 @@ class PartitionCopy:
 
     @property
     def key(self) -> str:
-        """Its name in the state file."""
+        """The key in the state file."""
         return f"{self.mirror} {self.target}"
 
     @property
@@ -95,7 +95,7 @@ class Copier:
         self.partitions: list[PartitionCopy] = []
 
     def run(self) -> int:
-        """Copy until all is done, or for ever. The number of records."""
+        """Copy until everything is done, or forever. Returns the number of records."""
         self._patiently(self._prepare)
         while not all(part.done for part in self.partitions):
             moved = 0
@@ -128,7 +128,7 @@ class Copier:
     # -- one batch
 
     def _step(self, part: PartitionCopy) -> int:
-        """Copy a batch, if there is one. The number of records."""
+        """Copy a batch, if there is one. Returns the number of records."""
         source = self._places.source
         if part.position < 0:
             self._resume(part)
@@ -157,7 +157,7 @@ class Copier:
         return len(chunk.records)
 
     def totals(self) -> tuple[int, int]:
-        """Records that were copied, and those with the ones that are left."""
+        """The numbers of records copied, and copied or left to copy."""
         copied = sum(part.copied for part in self.partitions)
         return copied, copied + sum(part.left for part in self.partitions)
 
@@ -184,10 +184,10 @@ class Copier:
         where = (part.target, part.target_partition)
         return Batch(*where, records, part.producer, intent.epoch, intent.number, intent.end)
 
-    # -- where to begin
+    # -- start position
 
     def _resume(self, part: PartitionCopy) -> None:
-        """Find the position: behind what was carried out of the last intent, or where a new mirror begins."""
+        """Find the position: after the executed part of the last intent, or the start of a new mirror."""
         part.epoch, part.number = int(time.time()), 0
         if not self._places.exactly_once:
             known = self._state.get(part.key)
@@ -200,7 +200,7 @@ class Copier:
             part.position = self._first(part)
             return
         part.position = self._still_there(part, self._recovered(part, intent))
-        part.epoch = max(part.epoch, intent.epoch + 1)  # another mirror that still runs is fenced off
+        part.epoch = max(part.epoch, intent.epoch + 1)  # fences off another mirror that is still running
 
     def _still_there(self, part: PartitionCopy, position: int) -> int:
         """The position, or the first one that the source still has."""
@@ -211,7 +211,7 @@ class Copier:
         return max(position, first)
 
     def _recovered(self, part: PartitionCopy, intent: Intent) -> int:
-        """The position behind what is there of an intent's batch."""
+        """The position after the part of an intent's batch that was stored."""
         if self._places.destination.transactional:
             return intent.next
         wanted = self._again(part, intent)
@@ -226,11 +226,11 @@ class Copier:
                 break
             expected = wanted[found]
             if value == expected.value and (not keyed or key == (expected.key or None)):
-                found += 1  # others may write there, too: what is not ours is passed over
+                found += 1  # others may write there too: records that are not ours are skipped
         return intent.next if found == len(wanted) else wanted[found].offset
 
     def _again(self, part: PartitionCopy, intent: Intent) -> list[MirrorRecord]:
-        """The records of an intent, as far as the source still has them."""
+        """The records of an intent that the source still has."""
         found: list[MirrorRecord] = []
         offset = intent.first
         while offset < intent.next:
@@ -257,7 +257,7 @@ class Copier:
         return self._search(part, first, end, moment) if known is None else known
 
     def _search(self, part: PartitionCopy, low: int, high: int, moment: int) -> int:
-        """The first record of a time or later, by looking at some: times rise with offsets."""
+        """The offset of the first record at or after a time, by binary search: timestamps increase with offsets."""
         if "times" not in self._places.source.carries:
             raise Unsupported("--from @TIME: this source does not tell the times of its records; give an offset")
         while low < high:
@@ -274,7 +274,7 @@ class Copier:
     # -- failures
 
     def _patiently(self, work: Callable[[], int], part: PartitionCopy | None = None) -> int:
-        """Do it; when an end fails, wait and go on from what is there."""
+        """Execute `work`; after a failure of either end, wait and resume from what is stored."""
         refusals, pause = 0, RETRY_SECONDS[0]
         deadline = time.monotonic() + PATIENCE
         while True:
@@ -298,7 +298,7 @@ class Copier:
 
 
 def _cut(chunk: Chunk) -> Chunk:
-    """As many records as a batch may have bytes, one at least."""
+    """As many records as fit into a batch by bytes, at least one."""
     size = 0
     for index, record in enumerate(chunk.records):
         size += len(record.value) + len(record.key or b"")

@@ -1,4 +1,4 @@
-"""The doors that a mirror knows: what stands for a URL's scheme. A protocol's client is loaded when it is used."""
+"""The doors that a mirror supports, by URL scheme. A protocol's client is imported when used."""
 
 from __future__ import annotations
 
@@ -72,5 +72,5 @@ def destination(location: Location) -> Destination:
 
 
 def places(of: Location, to: Location, state: StateFile) -> Places:
-    """Both ends; connections are made with the first request."""
+    """Both ends; connections are opened with the first request."""
     return Places(source(of, state), destination(to))

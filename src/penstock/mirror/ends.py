@@ -1,4 +1,4 @@
-"""The two ends of a mirror: what a source and a destination can do, whatever protocol they speak."""
+"""The interface of both ends of a mirror: a source and a destination, for any protocol."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from penstock.mirror.records import Chunk, MirrorRecord
 Part = Literal["keys", "headers", "partitions", "times"]
 PARTS: Final[tuple[Part, ...]] = ("keys", "headers", "partitions", "times")
 
-MAX_RECORDS: Final = 500  # in a batch
+MAX_RECORDS: Final = 500  # per batch
 MAX_BYTES: Final = 512 << 10
 
 
 class Source(ABC):
-    """A broker that is read."""
+    """A broker that is read from."""
 
     carries: ClassVar[frozenset[Part]] = frozenset()
     replayable: ClassVar[bool] = True
@@ -34,26 +34,26 @@ class Source(ABC):
 
     @abstractmethod
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
-        """The first offset that is there, and the one behind the last; 0 and 0 where they are not told."""
+        """The first available offset and the end offset of a partition; (0, 0) if the protocol does not report them."""
 
     @abstractmethod
     def read(self, topic: str, partition: int, offset: int, limit: int, wait: float) -> Chunk:
-        """Records from an offset on, few or many; none if none come in `wait` seconds."""
+        """Some records from an offset on; none if none arrive within `wait` seconds."""
 
     def offset_at(self, topic: str, partition: int, moment: int) -> int | None:  # noqa: ARG002
-        """The first offset with this time (µs) or a later one; None if the protocol cannot tell, and times of records
-        have to be looked at."""
+        """The first offset at or after this time (µs); None if the protocol has no such request, and records must be
+        searched."""
         return None
 
-    def settle(self) -> None:  # noqa: B027 - most have nothing to do
-        """Note that what was read so far is stored at the destination."""
+    def settle(self) -> None:  # noqa: B027 - most need nothing
+        """Confirm that everything read so far is stored at the destination."""
 
     @abstractmethod
     def close(self) -> None: ...
 
 
 class Batch(NamedTuple):
-    """Records for one partition of a destination, and their number, for those who take one only once."""
+    """Records for one partition of a destination, with a number for destinations that deduplicate."""
 
     topic: str
     partition: int
@@ -61,7 +61,7 @@ class Batch(NamedTuple):
     producer: str
     epoch: int
     number: int
-    end: int  # where the partition ended when the intent was stored
+    end: int  # end of the partition when the intent was stored
 
 
 class Destination(ABC):
@@ -75,31 +75,32 @@ class Destination(ABC):
     transactional: ClassVar[bool] = False
     """Whether a batch and the progress of the mirror are stored in one transaction, by `write_with_progress`."""
 
-    def fence(self, target: str, producer: str) -> None:  # noqa: B027 - for those with transactions
+    def fence(self, target: str, producer: str) -> None:  # noqa: B027 - for destinations with transactions
         """End the transactions of earlier runs of this producer, before progress is read."""
 
     @abstractmethod
     def create(self, topic: str, partitions: int) -> int:
-        """Make a topic unless there is one. The number of its partitions."""
+        """Create a topic unless it exists. Returns the number of its partitions."""
 
     def create_progress(self, topic: str) -> None:
-        """Make a topic for progress unless there is one: of one partition, whose last record must not expire."""
+        """Create a topic for progress unless it exists: with one partition, whose last record must not expire."""
         self.create(topic, 1)
 
     @abstractmethod
     def write(self, batch: Batch) -> None:
-        """Returns when all of it is stored. Raises a PenstockError if it is not, or if that is not known."""
+        """Store a batch, and wait until all of it is stored. Raises a PenstockError if it is not, or if the outcome is
+        unknown."""
 
     def write_with_progress(self, batch: Batch, topic: str, progress: bytes) -> None:
-        """Store a batch, and its progress in a topic of its own: both or neither. Raises like `write`."""
+        """Store a batch, and its progress in a separate topic, atomically. Raises like `write`."""
         raise NotImplementedError
 
-    def end(self, topic: str, partition: int) -> int:  # noqa: ARG002 - of those who are not readable
-        """The offset behind the last record of a partition."""
+    def end(self, topic: str, partition: int) -> int:  # noqa: ARG002 - for destinations that are not readable
+        """The end offset of a partition."""
         return 0
 
     def tail(self, topic: str, partition: int, offset: int) -> list[tuple[bytes | None, bytes]]:  # noqa: ARG002
-        """Keys and values from an offset on, to the end, as many as a batch may have."""
+        """Keys and values from an offset to the end, at most as many as in a batch."""
         return []
 
     def last(self, topic: str, partition: int) -> bytes | None:  # noqa: ARG002
@@ -107,7 +108,7 @@ class Destination(ABC):
         return None
 
     def append(self, topic: str, partition: int, value: bytes) -> None:
-        """Store one record, perhaps twice if it had to be sent again."""
+        """Store one record; a retry may store it twice."""
         self.write(Batch(topic, partition, [MirrorRecord(0, value)], "", 0, 0, self.end(topic, partition)))
 
     @abstractmethod
@@ -125,7 +126,7 @@ class Places(NamedTuple):
         return self.source.replayable and self.destination.readable
 
     def lost(self) -> list[Part]:
-        """The parts that the destination cannot take of what the source has; times apart (`keeps_times`)."""
+        """The parts of the source's records that the destination cannot store, except for times (see `keeps_times`)."""
         left_out = self.source.carries - self.destination.carries - {"times"}
         return [part for part in PARTS if part in left_out]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 
 class MirrorError(Exception):
-    """It cannot be done, and trying again would not help."""
+    """The mirror cannot work, and a retry would not help."""
 
 
 class Unsupported(MirrorError):
-    """A protocol has no way to do this."""
+    """The protocol does not support this."""

@@ -1,4 +1,4 @@
-"""Felix at either end of a mirror: streams of values, with keys on the way in."""
+"""Felix at either end of a mirror: streams of values; keys can be written, but not read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class FelixSource(Source):
 
     def __init__(self, location: Location) -> None:
         self._client = _client(location)
-        self._open: dict[str, tuple[Subscription, int]] = {}  # with the offset that comes next
+        self._open: dict[str, tuple[Subscription, int]] = {}  # with the next offset
         self._left: dict[str, Chunk] = {}
 
     def topics(self) -> None:
@@ -84,11 +84,11 @@ class FelixDestination(Destination):
     def __init__(self, location: Location) -> None:
         self._client = _client(location)
 
-    def create(self, topic: str, partitions: int) -> int:  # noqa: ARG002 - a stream is made when it is first used
+    def create(self, topic: str, partitions: int) -> int:  # noqa: ARG002 - a stream is created at first use
         return 1
 
     def write(self, batch: Batch) -> None:
-        for key, records in groupby(batch.records, key=lambda record: record.key):  # a batch has one key
+        for key, records in groupby(batch.records, key=lambda record: record.key):  # a batch has a single key
             self._client.publish_many(batch.topic, [record.value for record in records], key=key)
 
     def close(self) -> None:

@@ -1,5 +1,5 @@
-"""FlyMQ at either end of a mirror: keys and values in partitions. Of our own broker (`penstock://`) also headers, times
-and batches that count once, by the requests that only it knows."""
+"""FlyMQ at either end of a mirror: keys and values in partitions. With our own broker (`penstock://`) also headers,
+timestamps and idempotent batches, by extensions of the protocol."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.mirror.login import credentials, tls
 from penstock.mirror.records import Chunk, MirrorRecord
 from penstock.mirror.url import Location
 
-PAUSE: Final = 0.1  # seconds between two looks for more
+PAUSE: Final = 0.1  # seconds between polls
 IN_FLIGHT: Final = 64
 
 
@@ -27,11 +27,11 @@ def _client(location: Location) -> flymq.Client:
 
 
 def _key(key: bytes | None) -> bytes | None:
-    return key or None  # an empty one is none
+    return key or None  # an empty key is no key
 
 
 class _FlyMq:
-    """The client, as both ends use it."""
+    """The client that both ends share."""
 
     def __init__(self, location: Location) -> None:
         self._client = _client(location)
@@ -88,11 +88,11 @@ class FlyMqDestination(_FlyMq, Destination):
     carries = frozenset[Part]({"keys", "partitions"})
 
     def create(self, topic: str, partitions: int) -> int:
-        self._client.create_topic(topic, partitions)  # one that is there stays as it is
+        self._client.create_topic(topic, partitions)  # an existing one is not changed
         return len(self._partitions(topic))
 
     def write(self, batch: Batch) -> None:
-        """One by one without waiting: the original knows no batches. If one fails, those behind it may be there."""
+        """Pipelines single records, as the original has no batches. If one fails, later ones may be stored."""
         specs = [requests.produce(batch.topic, record.value, record.key, batch.partition) for record in batch.records]
         for at in range(0, len(specs), IN_FLIGHT):
             _raise_first(self._client.pipeline(specs[at : at + IN_FLIGHT]))

@@ -1,7 +1,7 @@
-"""Kafka at either end of a mirror, by confluent-kafka (librdkafka): keys, headers, times and partitions.
+"""Kafka at either end of a mirror, through confluent-kafka (librdkafka): keys, headers, timestamps and partitions.
 
-As a source, it shows what is committed. As a destination, it takes each batch in one transaction with the mirror's
-progress, so that both are there or neither is; the transactional id fences off an earlier run of the same mirror.
+A source only returns committed records. A destination stores each batch in one transaction with the mirror's progress;
+the transactional id fences off an earlier run of the same mirror.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.mirror.url import Location
 
 try:
     from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined] # exported, without saying so
+    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined] # exported, but not declared
 except ImportError:
     raise MirrorError("kafka:// needs confluent-kafka: pip install 'penstock[kafka]'") from None
 
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 REQUEST_SECONDS: Final = 30.0
 LARGEST_RECORD: Final = 100 << 20  # of the client; the cluster has its own limit
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-PROGRESS_CONFIG: Final = {"cleanup.policy": "compact"}  # the last record stays for ever
+PROGRESS_CONFIG: Final = {"cleanup.policy": "compact"}  # keeps the last record forever
 PROGRESS_KEY: Final = b"progress"
 FENCED: Final = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 UNREACHABLE: Final = (
@@ -63,7 +63,7 @@ def client_options(location: Location) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _errors(location: Location, *, writing: bool = False) -> Iterator[None]:
-    """Kafka's errors as those that a mirror knows."""
+    """Convert Kafka's errors to those that a mirror handles."""
     try:
         yield
     except KafkaException as error:
@@ -80,16 +80,16 @@ def _raise(location: Location, error: KafkaError, writing: bool = False) -> NoRe
 
 
 class _Reader:
-    """A consumer of one partition at a time: moving to another one costs a request."""
+    """A consumer of one partition at a time: switching to another takes a request."""
 
     def __init__(self, location: Location) -> None:
         self._location = location
-        self._trouble = ""  # the last error of a connection
-        self._next: tuple[str, int, int] | None = None  # topic, partition and offset of what comes next
-        self._held: Message | None = None  # taken, for the next read
-        self._at_end = False  # nothing was there behind the last message
+        self._trouble = ""  # the last connection error
+        self._next: tuple[str, int, int] | None = None  # topic, partition and offset of the next message
+        self._held: Message | None = None  # already polled, for the next read
+        self._at_end = False  # there was nothing after the last message
         options = client_options(location) | {
-            "group.id": "penstock-mirror",  # demanded, and never joined: partitions are assigned by hand
+            "group.id": "penstock-mirror",  # required, but never joined: partitions are assigned manually
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
@@ -109,7 +109,7 @@ class _Reader:
         self._trouble = error.str()
 
     def topics(self) -> dict[str, int]:
-        """All topics but Kafka's own, with the number of their partitions."""
+        """All topics except Kafka's internal ones, with their number of partitions."""
         with self._requests():
             found = self._consumer.list_topics(timeout=REQUEST_SECONDS).topics
         return {name: len(topic.partitions) for name, topic in found.items() if not name.startswith("__")}
@@ -128,15 +128,15 @@ class _Reader:
         return found.offset if found.offset >= 0 else self.bounds(topic, partition)[1]
 
     def read(self, topic: str, partition: int, offset: int, limit: int, wait: float) -> tuple[list[Message], int]:
-        """Messages from an offset on, and the offset to read next; none if there are none within `wait` seconds."""
+        """Messages from an offset on, and the next offset to read; none if none arrive within `wait` seconds."""
         until = time.monotonic() + wait
         if self._next != (topic, partition, offset):
             if not wait and offset == self.bounds(topic, partition)[1]:
-                return [], offset  # not worth moving there
+                return [], offset  # not worth switching to it
             with self._requests():
                 self._consumer.assign([TopicPartition(topic, partition, offset)])
             self._held, self._at_end = None, False
-        self._next = None  # until this has gone well
+        self._next = None  # until this succeeds
         while True:
             left = max(0.0, until - time.monotonic())
             message = self._take(left if self._at_end else max(left, REQUEST_SECONDS))
@@ -148,7 +148,7 @@ class _Reader:
                 self._at_end = False
                 messages = self._collect(message, limit)
                 return messages, self._go_on(topic, partition, (messages[-1].offset() or 0) + 1)
-            elif error.code() == KafkaError._PARTITION_EOF:  # told once, each time that the end is reached
+            elif error.code() == KafkaError._PARTITION_EOF:  # reported once, each time the end is reached
                 self._at_end = True
                 offset = max(offset, message.offset() or 0)
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
@@ -167,7 +167,7 @@ class _Reader:
         return self._consumer.poll(seconds) if message is None else message
 
     def _collect(self, first: Message, limit: int) -> list[Message]:
-        """The first message and those behind it that are here already, as many as fit into a batch."""
+        """The first message and those after it that are already received, as many as fit into a batch."""
         messages, size = [first], _size(first)
         while len(messages) < limit and (message := self._consumer.poll(0)) is not None:
             size += _size(message)
@@ -178,7 +178,8 @@ class _Reader:
         return messages
 
     def _reset(self, topic: str, partition: int, offset: int) -> int:
-        """The offset to go on with when there is none like this."""
+        """The offset to continue with if this one is out of range. Raises MirrorError if the topic is shorter than
+        before."""
         first, end = self.bounds(topic, partition)
         if offset > end:
             raise MirrorError(
@@ -204,7 +205,7 @@ class _Reader:
 
 
 def _size(message: Message) -> int:
-    return len(message) + len(message.key() or b"")  # a message's own length is that of its value
+    return len(message) + len(message.key() or b"")  # `len` of a message is that of its value
 
 
 class KafkaSource(Source):
@@ -260,7 +261,7 @@ class KafkaDestination(Destination):
         self._reader = _Reader(location)
         with _errors(location):
             self._admin = AdminClient(client_options(location))
-        self._producers: dict[str, Producer] = {}  # by transactional id: one for each topic that is mirrored
+        self._producers: dict[str, Producer] = {}  # by transactional id: one for each mirrored topic
 
     def create(self, topic: str, partitions: int) -> int:
         return self._create(topic, partitions, {})
@@ -281,14 +282,14 @@ class KafkaDestination(Destination):
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
         give_up = time.monotonic() + REQUEST_SECONDS
-        while not (found := self._reader.topics().get(topic)):  # not every node knows of it at once
+        while not (found := self._reader.topics().get(topic)):  # not every node knows it at once
             if time.monotonic() > give_up:
                 raise ConnectionFailed(f"{self._location.name}: {topic} was created and does not show up")
             time.sleep(0.1)
         return found
 
     def last(self, topic: str, partition: int) -> bytes | None:
-        """From the end backwards: transactions leave marks there that are no records."""
+        """Searches backwards from the end, where transaction markers take offsets without being records."""
         first, end = self._reader.bounds(topic, partition)
         span = 16
         while first < end:
@@ -311,7 +312,7 @@ class KafkaDestination(Destination):
         if transactional_id in self._producers:
             return
         options = client_options(self._location) | {
-            "transactional.id": transactional_id,  # with it: idempotent, acks=all
+            "transactional.id": transactional_id,  # implies idempotent, acks=all
             "message.max.bytes": LARGEST_RECORD,
             "linger.ms": 5,
         }
@@ -322,7 +323,7 @@ class KafkaDestination(Destination):
 
     @staticmethod
     def _transactional_id(target: str, producer: str) -> str:
-        """One for all partitions of a topic: two runs of the same mirror have the same."""
+        """One for all partitions of a topic: two runs of the same mirror share it."""
         return f"penstock-{producer.rpartition('-')[0]}-{target}"
 
     def write(self, batch: Batch) -> None:
@@ -334,7 +335,7 @@ class KafkaDestination(Destination):
     def _write(self, batch: Batch, topic: str | None, progress: bytes) -> None:
         self.fence(batch.topic, batch.producer)
         transactional_id = self._transactional_id(batch.topic, batch.producer)
-        producer = self._producers.pop(transactional_id)  # after an error another one finds out what became of it
+        producer = self._producers.pop(transactional_id)  # after an error another producer finds out the outcome
         with _errors(self._location, writing=True):
             producer.begin_transaction()
             try:

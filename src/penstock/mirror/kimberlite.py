@@ -1,5 +1,5 @@
-"""Kimberlite at either end of a mirror: streams of values. As a source a stream is named by its number, because the
-protocol does not look names up; as a destination by its name, which makes it where there is none."""
+"""Kimberlite at either end of a mirror: streams of values. A source stream is given by its number, because the protocol
+cannot look up names; a destination stream by its name, and is created if missing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.mirror.login import credentials, tls
 from penstock.mirror.records import Chunk, MirrorRecord
 from penstock.mirror.url import Location
 
-PAUSE: Final = 0.1  # seconds between two looks for more
+PAUSE: Final = 0.1  # seconds between polls
 
 
 def _client(location: Location) -> kimberlite.KimberliteClient:
@@ -26,7 +26,7 @@ def _client(location: Location) -> kimberlite.KimberliteClient:
 
 
 def _read(client: kimberlite.KimberliteClient, stream: int, offset: int) -> tuple[list[bytes], int]:
-    """Events from an offset on, and where to go on: they follow each other without a gap, up to there."""
+    """Events from an offset on, without gaps, and the next offset to read."""
     page = client.read_page(stream, offset, MAX_BYTES)
     return page.events, offset + len(page.events) if page.next_offset is None else page.next_offset
 
@@ -80,7 +80,8 @@ class KimberliteDestination(Destination):
         return 1
 
     def write(self, batch: Batch) -> None:
-        """Only if the stream still ends where it did: what was sent before and came late is not there twice."""
+        """Append only if the stream still ends at the same offset: so an earlier attempt that arrived late is not
+        stored twice."""
         values = [record.value for record in batch.records]
         self._client.append(self._stream(batch.topic), values, batch.end)
 
@@ -106,5 +107,5 @@ class KimberliteDestination(Destination):
 
     def _stream(self, topic: str) -> int:
         if topic not in self._streams:
-            self._streams[topic] = self._client.create_stream(topic)  # the one that is there, if there is
+            self._streams[topic] = self._client.create_stream(topic)  # returns the existing one, if any
         return self._streams[topic]

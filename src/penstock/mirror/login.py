@@ -1,4 +1,4 @@
-"""Logins and TLS of the clients that a mirror uses, from a URL."""
+"""Credentials and TLS of a mirror's clients, from a URL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def credentials(location: Location) -> Credentials:
 
 
 def tls(location: Location) -> ssl.SSLContext | None:
-    """`?ca=FILE` trusts that file, `?tls=1` what the system trusts."""
+    """The TLS context: `?ca=FILE` trusts that file, `?tls=1` the system's authorities; None without TLS. Raises
+    MirrorError."""
     try:
         if ca := location.options.get("ca"):
             return tls_context(ca)

@@ -1,5 +1,5 @@
-"""Progress of a mirror: what the next batch is, stored before it is written, so that it can be found out afterwards
-whether it was."""
+"""Progress of a mirror: the next batch is recorded before it is written, so that its outcome can be determined
+later."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import msgspec
 
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):
-    """A batch that is about to be written: the source's offsets from `first` up to `next`."""
+    """A batch that is about to be written: the source's offsets from `first` up to, but not including, `next`."""
 
     first: int
     next: int
-    end: int  # of the destination's partition before it
-    epoch: int  # of the mirror that writes it: a later one has a higher one
-    number: int  # of the batch, in its epoch
+    end: int  # of the destination's partition before the batch
+    epoch: int  # of the mirror run; later runs have higher ones
+    number: int  # of the batch, within its epoch
 
 
 def identity(source: str, topic: str) -> str:
-    """A short name for what is mirrored from where."""
+    """A short id of a source and topic."""
     return hashlib.sha256(f"{source}/{topic}".encode()).hexdigest()[:8]
 
 
 def progress_topic(topic: str, mirror: str) -> str:
-    """The topic beside a mirrored one that has the intents of one partition: its last record counts. RustLog's names
-    have no dots in them."""
+    """The topic next to a mirrored one with the intents of one partition, of which the last record counts. Without
+    dots, which RustLog does not allow."""
     return f"{topic}-mirror-{mirror}"
 
 
@@ -44,11 +44,11 @@ def decode(data: bytes) -> Intent | None:
     try:
         return msgspec.json.decode(data, type=Intent)
     except msgspec.MsgspecError:
-        return None  # somebody else's record
+        return None  # not one of our records
 
 
 class StateFile:
-    """Positions in a file, for destinations that cannot tell what they have: by topic and partition."""
+    """Positions in a file, by topic and partition, for destinations that cannot be read back."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -60,7 +60,7 @@ class StateFile:
         return self._positions.get(key)
 
     def set(self, key: str, position: int) -> None:
-        """Replaces the file: a reader sees the old one or the new one, whole."""
+        """Store a position. Replaces the file atomically."""
         self._positions[key] = position
         os.makedirs(os.path.dirname(os.path.abspath(self._path)), mode=0o700, exist_ok=True)
         with open(f"{self._path}.new", "wb") as file:

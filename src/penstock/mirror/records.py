@@ -1,4 +1,4 @@
-"""Records on their way from one broker to another."""
+"""Records in transit from one broker to another."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class MirrorRecord(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Records of one partition that follow each other, and where to read on."""
+    """Consecutive records of one partition, and the next offset to read."""
 
     records: Sequence[MirrorRecord]
     next_offset: int
 
 
 def with_origin(record: MirrorRecord, topic: str, partition: int) -> MirrorRecord:
-    """The record with headers that say where it comes from: the source's topic, partition, offset and time (µs)."""
+    """The record with headers for its origin: the source's topic, partition, offset and timestamp (µs)."""
     origin = [
         ("mirror-topic", topic.encode()),
         ("mirror-partition", b"%d" % partition),

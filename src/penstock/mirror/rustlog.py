@@ -1,4 +1,4 @@
-"""RustLog at either end of a mirror: values in partitions; in its JSON dialect also times."""
+"""RustLog at either end of a mirror: values in partitions; in the JSON dialect also timestamps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.mirror.records import Chunk, MirrorRecord
 from penstock.mirror.url import Location
 
 EXISTS: Final = "exist"
-PAUSE: Final = 0.1  # seconds between two looks for more
+PAUSE: Final = 0.1  # seconds between polls
 
 
 def _client(location: Location) -> rustlog.Client:

@@ -1,7 +1,7 @@
-"""URLs of brokers: `rustlog://host:port`, `flymq://user@host/topic`, `kimberlite://host?tenant=7`, `felix://host?ca=FILE`,
-`kafka://host:port,host:port/topic`.
+"""URLs of brokers: `rustlog://host:port`, `flymq://user@host/topic`, `kimberlite://host?tenant=7`,
+`felix://host?ca=FILE`, `kafka://host:port,host:port/topic`.
 
-A secret is never part of one: it would be in the list of processes and in the shell's history.
+A URL never contains a secret, which would appear in the process list and in the shell's history.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ OPTIONS: Final = {
 
 
 class Location(NamedTuple):
-    """A broker, and how to get in."""
+    """A broker, with credentials and options."""
 
     scheme: str
     address: Address
     user: str | None
     options: dict[str, str]
     secret: str | None = None  # a password if there is a user, else an API key or a token
-    topic: str | None = None  # of the URL's path
-    others: tuple[Address, ...] = ()  # more servers of the same cluster
+    topic: str | None = None  # from the URL's path
+    others: tuple[Address, ...] = ()  # further servers of the same cluster
 
     @property
     def name(self) -> str:
-        """The broker, as people and progress know it."""
+        """The broker's name, in messages and in progress."""
         tenant = self.options.get("tenant")
         return f"{self.scheme}://{self.address}" + (f"?tenant={tenant}" if tenant else "")
 
 
 def parse(text: str, secret: str | None = None) -> Location:
-    """Raises MirrorError."""
+    """Parse a URL. Raises MirrorError."""
     scheme = text.partition("://")[0]
     if scheme not in PORTS:
         known = ", ".join(f"{scheme}://" for scheme in PORTS)
@@ -74,7 +74,7 @@ def parse(text: str, secret: str | None = None) -> Location:
 
 
 def _others(scheme: str, text: str) -> tuple[tuple[Address, ...], str]:
-    """The servers behind the first one, and the URL without them. Raises ValueError."""
+    """The servers after the first one, and the URL without them. Raises ValueError."""
     head, _, rest = text.partition("://")
     servers = rest.partition("?")[0].partition("/")[0]
     if scheme != "kafka" or "," not in servers:
