@@ -1,5 +1,5 @@
-"""The conformance suite: vectors of the five protocols, checked with our codecs or played to any server.
+"""The conformance suite: test vectors of the five protocols, checked against our codecs or played to any server.
 
-The vectors were written from the protocols' documents and lie outside of the code, in `conformance/vectors`, where its
-README says how they look. Nothing here knows pytest.
+The vectors were written from the protocols' specifications and are separate from the code, in `conformance/vectors`;
+the README there describes their format. Nothing here depends on pytest.
 """

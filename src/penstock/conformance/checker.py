@@ -1,5 +1,5 @@
-"""Checking a codec with vectors: what it reads is what the vector says, what it writes again are the vector's bytes,
-and what is to be refused is refused as the protocol has it, with no other exception."""
+"""Checks a codec against vectors: it must decode the bytes to the vector's fields, encode these to the same bytes, and
+reject invalid bytes in the protocol's way, with no other exception."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.conformance.vectors import Vector, vectors
 
 
 def check_protocol(protocol: str) -> list[Result]:
-    """All vectors of a protocol with our codec."""
+    """The results of all vectors of a protocol with our codec."""
     ours = codec(protocol)
     return [check(protocol, each, ours) for each in vectors(protocol)]
 
@@ -23,7 +23,7 @@ def check(protocol: str, vector: Vector, ours: Codec) -> Result:
 
 
 def _wrong(vector: Vector, ours: Codec) -> str:
-    """The fault; empty if all is well."""
+    """The error; empty if the vector passes."""
     if (vector.expect is None) == (vector.reject is None):
         return "the vector must say either what to expect or what to reject"
     try:
@@ -42,7 +42,7 @@ def _of_pieces(vector: Vector, ours: Codec, pieces: Sequence[bytes]) -> str:
         message = ours.read(vector, pieces)
     except Rejected as refusal:
         return _of_refusal(vector, refusal)
-    except Exception as error:  # noqa: BLE001 - whatever else a codec raises is what is looked for here
+    except Exception as error:  # noqa: BLE001 - any other exception of a codec is a failure to report
         return f"raised {type(error).__name__}: {error}"
     said = ours.fields(vector, message)
     if vector.expect is None:
@@ -74,7 +74,8 @@ def _of_refusal(vector: Vector, refusal: Rejected) -> str:
 
 
 def differences(expected: Any, actual: Any, path: str = "") -> list[str]:
-    """The places where what was read is not what the vector says. Fields that it does not name must be empty."""
+    """The paths at which the decoded message differs from the vector. Fields that the vector does not have must be
+    empty."""
     if isinstance(expected, Mapping) and set(expected) == {"text"}:
         expected = "0x" + str(expected["text"]).encode().hex()
     if isinstance(expected, Mapping) and isinstance(actual, Mapping):

@@ -1,8 +1,8 @@
-"""Cleanup behind conversations: what they made on a server is removed again, and what could not be is told.
+"""Cleanup after conversations: removes what they created on a server, and reports what could not be removed.
 
-A protocol that can delete does it by the steps under `cleanup` in its files, on a connection of their own, after each
-conversation, however that ended. The others have no word for it. Penstock has all protocols on one log, so topics can
-be deleted through FlyMQ, which on its ports is spoken beside any other.
+Protocols that can delete do so with the steps under `cleanup` in their files, on a separate connection after each
+conversation, however it ended. The others cannot. Penstock has all protocols on one log, so topics can be deleted
+through FlyMQ, which all its ports serve.
 """
 
 from __future__ import annotations
@@ -21,27 +21,28 @@ from penstock.conformance.vectors import Conversation, Session
 RemoveTopics: TypeAlias = Callable[[Sequence[str]], Awaitable["Removal"]]
 
 _LETTERS: Final = string.ascii_lowercase + string.digits
-_TENANTS: Final = 1 << 40  # a tenant's number of a run is above it: nobody counts so far by hand
+_TENANTS: Final = 1 << 40  # tenant numbers of a run are above it, where nobody uses them by hand
 
 
 class RunNames:
-    """Names of one run: `conformance_` with five letters of the run and three digits of the conversation. All have
-    one length, so that lengths can be written down."""
+    """Names for one run: `conformance_` with five letters for the run and three digits for the conversation. All have
+    the same length, so that vectors can contain lengths."""
 
     def __init__(self) -> None:
         self._run = "".join(secrets.choice(_LETTERS) for _ in range(5))
         self._conversations = 0
-        self.tenant = str(_TENANTS + secrets.randbelow(_TENANTS))  # of Kimberlite, where nobody names one
+        self.tenant = str(_TENANTS + secrets.randbelow(_TENANTS))  # for Kimberlite, if none is given
 
     def next(self) -> dict[str, str]:
-        """The names for another conversation."""
+        """The names for the next conversation."""
         self._conversations += 1
         unique = f"{self._run}{self._conversations:03d}"
         return {"topic": f"conformance_{unique}", "group": f"readers_{unique}", "key": f"key_{unique}"}
 
 
 def made_by(session: Session, conversation: Conversation) -> list[str]:
-    """The variables whose things a conversation may have made: it sends them. A group's offsets go with their topic."""
+    """The variables whose objects a conversation may have created, since it sends them. A group's offsets are removed
+    with their topic."""
     sent = "".join(_texts([step.send for step in conversation.steps]))
     removable = {name for each in session.cleanup for name in each.removes}
     return [name for name in ("topic", *sorted(removable - {"topic"})) if f"${{{name}}}" in sent]
@@ -58,14 +59,14 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 class Removal(msgspec.Struct, frozen=True):
-    """The outcome of removing topics: those that are gone, and why the others are not."""
+    """The outcome of removing topics: those removed, and the reason why others were not."""
 
     removed: frozenset[str] = frozenset()
     reason: str = ""
 
 
 class Leftover(msgspec.Struct, frozen=True):
-    """A thing that a run could not remove: a topic, or a key of a cache."""
+    """An object that a run could not remove: a topic, or a key of a cache."""
 
     kind: str
     name: str
@@ -73,7 +74,7 @@ class Leftover(msgspec.Struct, frozen=True):
 
 
 class Leftovers:
-    """Names that conversations have used and nobody has removed yet."""
+    """Names that conversations used and that are not removed yet."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[str, str], str] = {}
@@ -87,7 +88,7 @@ class Leftovers:
             self._open.pop((kind, variables[kind].decode()), None)
 
     async def remove_topics(self, remove: RemoveTopics) -> None:
-        """Remove the topics that the protocol itself could not delete."""
+        """Remove the topics that the protocol itself cannot delete."""
         names = [name for kind, name in self._open if kind == "topic"]
         if not names:
             return
@@ -103,15 +104,15 @@ class Leftovers:
 
 
 async def nowhere(_names: Sequence[str]) -> Removal:
-    """For a server of which no other door is known."""
+    """Removes nothing: for a server without another known door."""
     return Removal(reason="name FlyMQ's address of a Penstock broker with --remove-at, to delete them there")
 
 
 def through_flymq(
     host: str, port: int, tls: ssl.SSLContext | None, given: Mapping[str, str], seconds: float
 ) -> RemoveTopics:
-    """Deletes topics where FlyMQ is spoken, and claims only what was listed there before. Any other server closes the
-    connection over the first byte."""
+    """Deletes topics through FlyMQ, and only reports those as removed that were listed there before. Any other server
+    closes the connection at the first byte."""
 
     async def remove(names: Sequence[str]) -> Removal:
         removed: set[str] = set()
@@ -126,7 +127,7 @@ def through_flymq(
                     removed.add(name)
         except (FlyMqError, OSError, TimeoutError) as error:
             return Removal(frozenset(removed), f"FlyMQ at {host}:{port} did not delete them: {error}")
-        if removed:  # the names of a run are all of one tenant: the others were never made
+        if removed:  # the names of a run are all in one tenant: the others were never created
             return Removal(frozenset(names))
         return Removal(
             reason=f"FlyMQ at {host}:{port} lists none of them: they are of another tenant, if they are there"

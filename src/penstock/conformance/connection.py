@@ -1,6 +1,6 @@
-"""Connections to the server that conversations are played to: whole frames are sent and received.
+"""Connections to the server under test: send and receive whole frames.
 
-How long a frame is, is read from its header by a table of its own: the codecs are what is being judged.
+The length of a frame is decoded here, by a separate table, because the codecs may be under test.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ import struct
 import zlib
 from typing import Final, NamedTuple, Protocol
 
-MAIN: Final = "main"  # the one stream of a TCP connection
+MAIN: Final = "main"  # the only stream of a TCP connection
 
 
 class Unreachable(Exception):
-    """There is no server, or none that speaks like one. The text is for the user."""
+    """The server cannot be reached, or does not behave like one. The text is for the user."""
 
 
 class Unexpected(Exception):
-    """The server did not do what is expected. The text says what it did."""
+    """The server did not do what was expected. The text says what it did."""
 
 
 class Framing(NamedTuple):
-    """The size of a protocol's header, and where in it a u32 gives the payload's length."""
+    """The size of a protocol's header, and the position of the payload's length in it (u32)."""
 
     header: int
     length_at: int
-    max_payload: int = 64 << 20  # no reply is longer; more would be a misreading
+    max_payload: int = 64 << 20  # no reply is longer: a larger length is a decoding error
 
 
 FRAMINGS: Final = {
@@ -47,25 +47,25 @@ class Connection(Protocol):
     async def send(self, stream: str, data: bytes, *, end: bool, one_way: bool) -> None: ...
 
     async def frame(self, stream: str) -> bytes | None:
-        """The next whole frame; None if the stream has ended. Raises Unexpected if it ended within one."""
+        """The next whole frame; None if the stream has ended. Raises Unexpected if it ended within a frame."""
 
     async def accept(self, label: str) -> None:
-        """Wait for a stream that the server opens, and call it so."""
+        """Wait for a stream that the server opens, and give it this label."""
 
     async def ended(self, stream: str) -> None:
-        """Wait for the stream's end. Raises Unexpected for anything that comes before it."""
+        """Wait for the stream's end. Raises Unexpected if anything precedes it."""
 
     async def wait_closed(self) -> int | None:
-        """Wait for the connection's end; what comes before is dropped. The code it was closed with, if it has one."""
+        """Wait for the connection's end, dropping everything before it. Returns the close code, if there is one."""
 
     def reset(self, stream: str, code: int) -> None:
-        """Give the stream up, in both directions."""
+        """Abort the stream, in both directions."""
 
     async def close(self) -> None: ...
 
 
 class FrameReader:
-    """Bytes of one stream, as frames."""
+    """The bytes of one stream, as frames."""
 
     def __init__(self, protocol: str) -> None:
         self._framing = FRAMINGS[protocol]
@@ -94,7 +94,8 @@ class FrameReader:
 
 
 def _check_sum(framing: Framing, frame: bytes) -> None:
-    """Of the frames that have one. Our side always uses CRC-32, so the server must."""
+    """Check the checksum, if the protocol has one. Our side always uses CRC-32, so the server must too. Raises
+    Unexpected."""
     if framing is not FRAMINGS["kimberlite"]:
         return
     (said,) = struct.unpack_from(">I", frame, 10)
@@ -110,7 +111,7 @@ def _reason(error: OSError | TimeoutError, seconds: float) -> str:
 
 
 class TcpConnection:
-    """A TCP connection: one stream."""
+    """A TCP connection, with a single stream."""
 
     def __init__(self, protocol: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -154,7 +155,7 @@ class TcpConnection:
         try:
             return await self._reader.read(1 << 16)
         except OSError:
-            return b""  # a reset is an end as well
+            return b""  # a reset also ends the stream
 
     async def accept(self, label: str) -> None:
         raise Unexpected(f"a TCP connection has one stream only, and no {label}")

@@ -1,18 +1,18 @@
-"""Bytes as people write them down, for the conversations of the suite. What can be written:
+"""A readable notation for bytes, for the conversations of the suite:
 
     0a1b        bytes in hexadecimal                 00*7     the same byte, seven times
     'text'      UTF-8, with ${name} for a variable   ${name}  the bytes of a variable
-    u8( … )     a length in front of what it counts; also u16, u32, u64 (big-endian), u64le and varint
-    vdb5( … )   a frame of Kimberlite, of version 5, around its payload
+    u8( … )     a length before its content; also u16, u32, u64 (big-endian), u64le and varint
+    vdb5( … )   a Kimberlite frame of version 5 around its payload
     # …         a comment, to the end of the line
 
-and, in what is expected only:
+and, only in expected replies:
 
-    ??          any byte       ??*8     any eight       ...  whatever follows, to the end
-    <name:8>    any eight, kept as the variable `name`
-                <name:varint>: as many as a varint has; <name:u16>: a u16 and what it counts
+    ??          any byte       ??*8     any eight bytes       ...  anything, to the end
+    <name:8>    any eight bytes, captured as the variable `name`
+                <name:varint>: a varint; <name:u16>: a u16 length and its content
 
-This knows nothing of the codecs that it is used to judge.
+Independent of the codecs, which may be under test.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Variables: TypeAlias = Mapping[str, bytes]
 
 
 class BadNotation(ValueError):
-    """A notation in a vector that cannot be understood."""
+    """A notation in a vector that cannot be parsed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Wild:
-    """So many bytes of any value, kept if they have a name."""
+    """This many bytes of any value, captured if there is a name."""
 
     size: int
     name: str = ""
@@ -46,7 +46,7 @@ class Wild:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Bytes that tell themselves how many they are, kept: a varint, or a u16 and what it counts."""
+    """Self-delimiting bytes, captured: a varint, or a u16 length and its content."""
 
     name: str
     kind: str
@@ -54,7 +54,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Whatever follows."""
+    """Anything that follows."""
 
 
 Part: TypeAlias = Fixed | Wild | Counted | Rest
@@ -77,7 +77,7 @@ _VARIABLE: Final = re.compile(r"\$\{(\w+)\}")
 
 
 def data(text: str, variables: Variables) -> bytes:
-    """The bytes to send."""
+    """The bytes to send. Raises BadNotation."""
     parts = pattern(text, variables)
     for part in parts:
         if not isinstance(part, Fixed):
@@ -86,7 +86,7 @@ def data(text: str, variables: Variables) -> bytes:
 
 
 def pattern(text: str, variables: Variables) -> list[Part]:
-    """The pattern of an expected reply."""
+    """The pattern of an expected reply. Raises BadNotation."""
     stack: list[tuple[str, list[Part]]] = [("", [])]
     at = 0
     while at < len(text):
@@ -134,7 +134,7 @@ def _value(name: str, variables: Variables) -> bytes:
 
 
 def filled(text: str, variables: Variables) -> str:
-    """A text with its variables put in."""
+    """A text with its variables replaced."""
     return _VARIABLE.sub(lambda found: _value(found[1], variables).decode(errors="replace"), text)
 
 
@@ -142,7 +142,7 @@ def filled(text: str, variables: Variables) -> str:
 
 
 def varint(number: int) -> bytes:
-    """Seven bits in each byte, the lowest first."""
+    """Seven bits per byte, lowest first."""
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
@@ -173,7 +173,7 @@ def _grouped(group: str, parts: Sequence[Part]) -> list[Part]:
 
 
 def _vdb_header(version: int, parts: Sequence[Part], whole: int | None) -> list[Part]:
-    """Magic, version, length, and a checksum, which only what is wholly known has."""
+    """Magic, version, length, and a checksum, which is any unless all bytes are known."""
     head = struct.pack(">4sH", b"VDB ", version)
     if whole is None:
         return [Fixed(head), Wild(8)]
@@ -187,7 +187,7 @@ def _vdb_header(version: int, parts: Sequence[Part], whole: int | None) -> list[
 
 
 def match(expected: Sequence[Part], actual: bytes) -> dict[str, bytes] | str:
-    """The variables that were kept, or the reason why the bytes are not as expected."""
+    """The captured variables, or the reason why the bytes do not match."""
     kept: dict[str, bytes] = {}
     at = 0
     for part in expected:
@@ -225,7 +225,7 @@ _COUNTS: Final[dict[str, Callable[[bytes, int], int]]] = {
 
 
 def shown(data: bytes, limit: int = 48) -> str:
-    """Bytes for a person: as text if they are one."""
+    """Bytes for humans: as text if printable."""
     piece = data[:limit]
     try:
         text = piece.decode()

@@ -1,4 +1,4 @@
-"""Playing conversations to a server: what a client says is sent, and what it hears compared with what it should."""
+"""Plays conversations to a server: sends the client's part, and compares the replies with the expected ones."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from penstock.conformance.connection import FRAMINGS, Connection, Unexpected, Un
 from penstock.conformance.results import FAILED, OK, SKIPPED, Result
 from penstock.conformance.vectors import Conversation, Session, Step, sessions
 
-TIMEOUT: Final = 5.0  # seconds for a step
-SLOW: Final = 6  # times as long for one that is said to be slow
+TIMEOUT: Final = 5.0  # seconds per step
+SLOW: Final = 6  # factor for steps marked as slow
 
 Connect: TypeAlias = Callable[[], Awaitable[Connection]]
 
 
 class Played(NamedTuple):
-    """The results of a run, what it could not remove from the server, and why it stopped before its end, if it did."""
+    """The results of a run, the objects it could not remove, and why it stopped early, if it did."""
 
     results: list[Result]
     left: list[Leftover]
@@ -35,9 +35,9 @@ async def play_protocol(
     protocol: str, connect: Connect, given: Mapping[str, str], seconds: float = TIMEOUT,
     remove: RemoveTopics = cleanup.nowhere, progress: Callable[[int, int], None] | None = None,
 ) -> Played:  # fmt: skip
-    """All conversations of a protocol, each on a connection of its own. `given`: variables such as user and token.
-    `remove` deletes topics if the protocol cannot. A run that is cancelled removes what it made all the same.
-    `progress` is told how many of how many are done. Raises Unreachable if there was never a server."""
+    """Play all conversations of a protocol, each on its own connection. `given`: variables such as user and token.
+    `remove` deletes topics if the protocol cannot. A cancelled run still cleans up. `progress` is called with the
+    numbers done and in total. Raises Unreachable if no server was ever reached."""
     names, leftovers = cleanup.RunNames(), cleanup.Leftovers()
     results: list[Result] = []
     interrupted, unreachable = False, ""
@@ -64,7 +64,8 @@ async def play(
     protocol: str, stem: str, session: Session, conversation: Conversation, connect: Connect, given: Mapping[str, str],
     seconds: float, known: dict[str, bytes] | None = None, leftovers: Leftovers | None = None,
 ) -> Result:  # fmt: skip
-    """One of them, and the cleanup behind it: what that did not remove is added to `leftovers`. Raises Unreachable."""
+    """Play one conversation, and clean up after it: objects that were not removed are added to `leftovers`. Raises
+    Unreachable."""
     name = f"{stem}/{conversation.name}"
     left_out = _left_out(session, conversation, given)
     if left_out:
@@ -85,7 +86,7 @@ async def play(
 
 
 async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
-    """A cancellation waits for it."""
+    """Run `work` to its end, even if cancelled meanwhile."""
     task = asyncio.ensure_future(work)
     try:
         await asyncio.shield(task)
@@ -118,7 +119,7 @@ async def _clean_up(
 
 
 def _left_out(session: Session, conversation: Conversation, given: Mapping[str, str]) -> str:
-    """The reason why a conversation is skipped; empty if it can be played."""
+    """The reason for skipping a conversation; empty if it can be played."""
     missing = [f"--{each}" for each in conversation.needs if each not in given]
     if missing:
         return "needs " + ", ".join(missing)
@@ -127,7 +128,7 @@ def _left_out(session: Session, conversation: Conversation, given: Mapping[str, 
 
 
 def variables(given: Mapping[str, str], names: RunNames | None = None) -> dict[str, bytes]:
-    """The given variables, and names that nobody has used, of a fixed length: lengths can be written down."""
+    """The given variables, and unused names of a fixed length, so that vectors can contain lengths."""
     names = names or RunNames()
     all_of_them = {**_USUAL, **names.next(), **given}
     return {name: value.encode() for name, value in all_of_them.items()} | _kimberlite(
@@ -139,7 +140,7 @@ _USUAL: Final = {"tenant": "default", "namespace": "default", "token": "conforma
 
 
 def _kimberlite(given: Mapping[str, str]) -> dict[str, bytes]:
-    """A tenant is a number there, and a token one that need not be: each in the three encodings."""
+    """Variables for Kimberlite, where a tenant is a number and a token is optional: each in the three encodings."""
     tenant = int(given["tenant"]) if given["tenant"].isdigit() else 42
     token = given.get("token", "").encode()
     wide = struct.pack("<Q", len(token)) + token
@@ -153,7 +154,7 @@ def _kimberlite(given: Mapping[str, str]) -> dict[str, bytes]:
 
 
 class Player:
-    """One connection, and what has been said on it so far."""
+    """One connection, and the state of its conversation."""
 
     def __init__(self, protocol: str, connection: Connection, variables: dict[str, bytes], seconds: float) -> None:
         self.connection = connection
@@ -162,7 +163,7 @@ class Player:
         self._timeout = seconds
 
     async def run(self, what: str, steps: Sequence[Step]) -> str:
-        """The fault; empty if all steps went as they should."""
+        """Run the steps. Returns the error; empty if all went as expected."""
         for number, step in enumerate(steps, 1):
             where = f"{what} {number}" + (f" ({step.note})" if step.note else "")
             seconds = self._timeout * (SLOW if step.slow else 1)
@@ -205,7 +206,7 @@ class Player:
         await self.connection.send(step.stream, data, end=step.end, one_way=step.one_way)
 
     async def _until_answered(self, step: Step) -> None:
-        """Say the same again and again, until there is an answer."""
+        """Repeat the same request until there is an answer."""
         assert step.reply is not None
         awaited = asyncio.ensure_future(self._frame(step.stream))
         try:
@@ -223,7 +224,7 @@ class Player:
             raise Unexpected("the server ended it without a reply")
         return found
 
-    # -- writing and comparing
+    # -- encoding and comparing
 
     def _written(self, text: str | dict[str, Any]) -> bytes:
         if isinstance(text, str):
@@ -239,7 +240,7 @@ class Player:
         return [self._filled(each) for each in value] if isinstance(value, list) else value
 
     def _compare(self, expected: str | dict[str, Any], frame: bytes) -> None:
-        """Raises Unexpected."""
+        """Compare a frame with the expected one, and capture variables. Raises Unexpected."""
         if isinstance(expected, str):
             kept = notation.match(notation.pattern(expected, self._variables), frame)
             if isinstance(kept, str):
@@ -261,7 +262,7 @@ class Player:
             raise Unexpected(f"{wrong}. The reply was {payload.decode(errors='replace')}")
 
     def _compare_any(self, choices: Sequence[str | dict[str, Any]], frame: bytes) -> str | dict[str, Any]:
-        """The one that it is."""
+        """The choice that matches. Raises Unexpected if none does."""
         problems = []
         for choice in choices:
             try:
@@ -273,14 +274,14 @@ class Player:
         raise Unexpected("none of what is allowed: " + "; or ".join(problems))
 
     async def _all(self, choices: Sequence[str | dict[str, Any]], stream: str) -> None:
-        """Each of these comes once, in any order."""
+        """Expect each of these once, in any order."""
         left = list(choices)
         while left:
             frame = await self._frame(stream)
             left.remove(self._compare_any(left, frame))
 
     async def _events(self, step: Step) -> None:
-        """Events may be put together in frames as the server likes: it is the payloads that count."""
+        """Expect events. The server may split them into frames in any way: only the payloads count."""
         assert step.events is not None
         awaited = [notation.filled(text, self._variables).encode() for text in step.events]
         found: list[bytes] = []
@@ -315,7 +316,8 @@ _KINDS: Final[dict[str, Callable[[Any], bool]]] = {
 
 
 def _json_difference(expected: Any, actual: Any, path: str = "the reply") -> str:
-    """The first place where a reply is not as expected. Fields beyond those that are named are nobody's business."""
+    """The first difference between a reply and the expected one; empty if there is none. Additional fields are
+    ignored."""
     if isinstance(expected, str) and expected in _KINDS:
         return "" if _KINDS[expected](actual) else f"{path} is {actual!r}, {expected} expected"
     if isinstance(expected, str) and expected.startswith("$has "):
@@ -334,11 +336,11 @@ def _json_difference(expected: Any, actual: Any, path: str = "the reply") -> str
     return next(filter(None, (_json_difference(*pair) for pair in pairs)), "")
 
 
-# -- events of Felix, read without our codec
+# -- Felix events, decoded without our codec
 
 
 def felix_events(frame: bytes, encoding: str) -> list[bytes]:
-    """The payloads in a frame of events, of any kind or of the one that must be. Raises Unexpected."""
+    """The payloads in a frame of events, in either encoding or only in the required one. Raises Unexpected."""
     (flags,) = struct.unpack_from(">H", frame, 6)
     payload = frame[12:]
     if encoding and (encoding == "binary") != bool(flags):

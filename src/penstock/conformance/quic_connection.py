@@ -1,4 +1,4 @@
-"""QUIC connections to play conversations on. Streams have the labels that conversations give them."""
+"""QUIC connections for conversations. Streams have the labels that conversations give them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from penstock.transport.quic.settings import QuicSettings
 
 
 class QuicStream:
-    """A stream, and what came on it."""
+    """A stream, and its received data."""
 
     def __init__(self, protocol: str) -> None:
         self.stream: Stream | None = None
         self._frames = FrameReader(protocol)
-        self._finished = False  # in an orderly way
+        self._finished = False  # gracefully
         self._broken = ""  # how it ended otherwise
         self._changed = asyncio.Event()
 
-    # -- what the QUIC connection calls
+    # -- called by the QUIC connection
 
     def received(self, data: bytes, end: bool) -> None:
         self._frames.feed(data)
@@ -40,7 +40,7 @@ class QuicStream:
         self._broken = self._broken or how
         self._changed.set()
 
-    # -- what a conversation asks
+    # -- called by conversations
 
     async def frame(self) -> bytes | None:
         while True:
@@ -63,13 +63,13 @@ class QuicStream:
 
 
 class StreamsConnection:
-    """A QUIC connection; the owner of its `QuicConnection`."""
+    """A QUIC connection; the handler of its `QuicConnection`."""
 
     def __init__(self, protocol: str) -> None:
         self._protocol = protocol
         self._quic: QuicConnection | None = None
         self._streams: dict[str, QuicStream] = {}
-        self._unnamed: deque[QuicStream] = deque()  # that the server has opened, and nobody has asked for yet
+        self._unnamed: deque[QuicStream] = deque()  # opened by the server, but not requested yet
         self._opened = asyncio.Event()
         self._ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
@@ -82,7 +82,7 @@ class StreamsConnection:
             raise Unreachable(f"no connection over QUIC: {error}") from None
         return connection
 
-    # -- what the QUIC connection calls
+    # -- called by the QUIC connection
 
     def connected(self, connection: QuicConnection) -> None: ...
 
@@ -100,7 +100,7 @@ class StreamsConnection:
         for each in (*self._streams.values(), *self._unnamed):
             each.broken(f"the connection was closed with code {code}: {reason or 'no reason given'}")
 
-    # -- what a conversation asks
+    # -- called by conversations
 
     async def send(self, stream: str, data: bytes, *, end: bool, one_way: bool) -> None:
         known = self._streams.get(stream) or self._open(stream, one_way)

@@ -13,7 +13,7 @@ SKIPPED: Final = "skipped"
 
 
 class Result(msgspec.Struct, frozen=True):
-    """Of one vector or one conversation. `detail` says what is wrong, or why it was left out."""
+    """The result of one vector or conversation. `detail` is the error, or why it was skipped."""
 
     protocol: str
     name: str
@@ -29,7 +29,7 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class Count(msgspec.Struct, frozen=True):
-    """Of the results that are from one file."""
+    """The counts of results from one file."""
 
     protocol: str
     group: str
@@ -39,7 +39,7 @@ class Count(msgspec.Struct, frozen=True):
 
 
 def counted(results: Sequence[Result]) -> list[Count]:
-    """By file, in the order in which they come."""
+    """Counts by file, in order of appearance."""
     groups: dict[tuple[str, str], list[str]] = {}
     for each in results:
         groups.setdefault((each.protocol, each.group), []).append(each.status)
@@ -49,7 +49,7 @@ def counted(results: Sequence[Result]) -> list[Count]:
 
 
 def as_json(results: Sequence[Result]) -> dict[str, Any]:
-    """For machines."""
+    """The results as JSON."""
     statuses = [each.status for each in results]
     return {
         "ok": FAILED not in statuses,

@@ -1,6 +1,6 @@
-"""The vectors as values, and where they are found: beside this module in an installed package, in the project else.
+"""The vectors as values, and their location: next to this module in an installed package, otherwise in the project.
 
-`conformance/README.md` says what each field means. A file that is not as it says stops the suite with a plain text.
+`conformance/README.md` describes the fields. An invalid file stops the suite with a readable message.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ T = TypeVar("T")
 
 
 class BadVectors(Exception):
-    """Files that are missing, or not as the README says."""
+    """Files are missing, or do not follow the README."""
 
 
 class Vector(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """Bytes and what they mean: `expect`, or that they are to be refused: `reject`."""
+    """Bytes and their meaning (`expect`), or the fact that they must be rejected (`reject`)."""
 
     name: str
     why: str
@@ -35,8 +35,8 @@ class Vector(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tr
     dialect: str = ""
     expect: dict[str, Any] | None = None
     reject: dict[str, Any] | None = None
-    canonical: bool = True  # whoever writes this message writes these bytes
-    text: str = ""  # what the hex says, for readers
+    canonical: bool = True  # encoding this message must yield these bytes
+    text: str = ""  # what the hex means, for human readers
 
     @property
     def data(self) -> bytes:
@@ -44,9 +44,9 @@ class Vector(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tr
 
 
 class Step(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """One thing that is done or expected: one of the first eight. The others say more about it."""
+    """One action or expectation: one of the first eight fields. The others modify it."""
 
-    send: Reply | None = None  # with `reply` only if it is said `again_ms` later until there is one
+    send: Reply | None = None  # together with `reply` only if it is repeated every `again_ms` until there is a reply
     reply: Reply | None = None
     events: list[str] | None = None
     accept: str | None = None
@@ -56,9 +56,9 @@ class Step(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True
     wait_ms: int = 0
 
     stream: str = "main"
-    one_way: bool = False  # of a stream that is opened here: the server sends nothing on it
+    one_way: bool = False  # for a stream opened here: the server sends nothing on it
     end: bool = False  # nothing more is sent on the stream
-    encoding: str = ""  # of events: json, binary, or either
+    encoding: str = ""  # of events: json, binary, or empty for either
     again_ms: int = 0
     slow: bool = False  # the server may have to start something first
     note: str = ""
@@ -71,9 +71,9 @@ class Conversation(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_o
     why: str
     source: str
     steps: list[Step]
-    needs: list[str] = []  # variables without which it cannot be played
-    without: list[str] = []  # variables with which it cannot: what they stand for cannot be said
-    login: bool = True  # first say who we are, if we were told
+    needs: list[str] = []  # required variables
+    without: list[str] = []  # variables with which it cannot be played, as it cannot express them
+    login: bool = True  # log in first, if credentials are given
 
 
 class VectorFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -83,11 +83,11 @@ class VectorFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_onl
 
 
 class Cleanup(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """Steps that remove what a conversation made, played on a connection of their own, however it ended."""
+    """Steps that remove what a conversation created, on a separate connection, however it ended."""
 
-    removes: list[str]  # variables whose things are gone afterwards
+    removes: list[str]  # variables whose objects are removed
     steps: list[Step]
-    without: list[str] = []  # not with these: what is removed then is not only ours
+    without: list[str] = []  # not with these variables: others' objects would be removed too
 
 
 class Session(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -97,11 +97,11 @@ class Session(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
     cleanup: list[Cleanup] = []
     login: list[Step] = []
     login_needs: list[str] = []
-    without: list[str] = []  # as of a conversation, for all of them
+    without: list[str] = []  # like that of a conversation, for all of them
 
 
 class Original(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """A vector in the shape that the Felix project gives its own."""
+    """A vector in the Felix project's own format."""
 
     name: str
     frame_hex: str
@@ -114,7 +114,7 @@ class Original(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=
     fields: dict[str, Any] | None = None
 
     def vectors(self) -> Iterator[Vector]:
-        """The frame, and the message in it."""
+        """Vectors for the frame, and for the message in it."""
         whole: dict[str, Any] = {"name": f"original/{self.name}", "why": self.why, "source": self.source}
         said = {"flags": self.flags, "payload": "0x" + self.payload_hex}
         yield Vector(kind="frame", hex=self.frame_hex, expect=said, **whole)
@@ -133,7 +133,7 @@ def directory() -> Path:
 
 
 def vectors(protocol: str) -> list[Vector]:
-    """All that can be checked without a server. Each is named after its file."""
+    """All vectors that need no server, with names that begin with their file."""
     folder = directory() / protocol
     found: list[Vector] = []
     for path in sorted(folder.glob("*.json")):
@@ -151,7 +151,7 @@ def vectors(protocol: str) -> list[Vector]:
 
 
 def sessions(protocol: str) -> dict[str, Session]:
-    """All that is played to a server, by the name of the file."""
+    """All conversations to play to a server, by file name."""
     return {path.stem: _read(path, Session) for path in sorted((directory() / protocol).glob("session_*.json"))}
 
 
@@ -163,6 +163,6 @@ def _read(path: Path, kind: type[T]) -> T:
 
 
 def _compare_with_bin(path: Path, described: list[Vector]) -> None:
-    """A .bin file is the bytes of the vectors that its .json file describes, one behind the other."""
+    """Compare a .bin file with the concatenated bytes of the vectors in its .json file. Raises BadVectors."""
     if path.read_bytes() != b"".join(each.data for each in described):
         raise BadVectors(f"{path} and {path.with_suffix('.json').name} differ: the one must hold the other's bytes")

@@ -1,4 +1,4 @@
-"""Our codecs, as the suite sees them: one module for each protocol, that reads a vector and writes it again."""
+"""Adapters of our codecs for the suite: one module for each protocol, which decodes a vector and encodes it again."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from penstock.conformance.vectors import Vector
 
 
 class Rejected(Exception):
-    """Bytes that the codec refuses, as the protocol has it: `how` is "close" for what ends the connection, "error" for
-    what is answered, "incomplete" for what is no whole frame yet."""
+    """The codec rejects the bytes in the protocol's way: `how` is "close" if it ends the connection, "error" if it is
+    answered with an error, "incomplete" if the frame is not complete."""
 
     def __init__(self, how: str, text: object = "", code: int | None = None) -> None:
         super().__init__(f"{how}: {text}")
@@ -24,16 +24,16 @@ class Rejected(Exception):
 
 
 class Codec(Protocol):
-    """A module of this package."""
+    """The interface of a module in this package."""
 
     def read(self, vector: Vector, pieces: Sequence[bytes]) -> Any:
-        """The message in these bytes, which come in pieces. Raises Rejected, and nothing else."""
+        """Decode the message in these bytes, which arrive in pieces. Raises Rejected, and nothing else."""
 
     def fields(self, vector: Vector, message: Any) -> dict[str, Any]:
-        """The same by the names that the protocol's document has."""
+        """The message as a dict, with the field names of the specification."""
 
     def write(self, vector: Vector, message: Any) -> bytes | None:
-        """The bytes again; None for what nobody here writes."""
+        """The encoded message; None for messages that we never encode."""
 
 
 def codec(protocol: str) -> Codec:
@@ -41,7 +41,7 @@ def codec(protocol: str) -> Codec:
 
 
 def plain(value: Any) -> Any:
-    """A value as vectors have it: bytes in hexadecimal behind 0x, messages by their fields."""
+    """A value in the notation of vectors: bytes as 0x and hexadecimal, messages as dicts."""
     if isinstance(value, bytes | bytearray | memoryview):
         return "0x" + bytes(value).hex()
     if isinstance(value, enum.Enum):

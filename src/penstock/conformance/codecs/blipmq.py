@@ -1,4 +1,4 @@
-"""BlipMQ. Kinds of vectors: `client` and `server`, which are frames that the one or the other sends."""
+"""BlipMQ. Kinds of vectors: `client` and `server`, for frames sent by either side."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Felix. Kinds of vectors: `frame`; `message` and `request`, the JSON payload of a frame, in the dialect `document` or
-`original`; `batch`, `ack` and `events`, which are whole frames of the binary kinds."""
+`original`; `batch`, `ack` and `events`, for whole frames in binary."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REQUESTS: Final = frozenset(
      "cache_increment")
 )  # fmt: skip
 
-_BATCH: Final = {"tenant": "tenant_id"}  # where our name is not the document's
+_BATCH: Final = {"tenant": "tenant_id"}  # where our name differs from the specification's
 
 
 def read(vector: Vector, pieces: Sequence[bytes]) -> Any:

@@ -1,5 +1,5 @@
-"""FlyMQ. Kinds of vectors: `request` and `reply`, which are whole frames. The dialect `code` is the original's order
-of a FETCH reply."""
+"""FlyMQ. Kinds of vectors: `request` and `reply`, for whole frames. The dialect `code` is the original's field order of
+a FETCH reply."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Message(NamedTuple):
     content: Any
 
 
-_OURS = {"code_order", "style"}  # fields that say how a message was written, and not what it says
-_NAMES = {"timestamp_ms": "timestamp", "timestamp_us": "timestamp"}  # where our name is not the document's
+_OURS = {"code_order", "style"}  # fields about the encoding of a message, not its content
+_NAMES = {"timestamp_ms": "timestamp", "timestamp_us": "timestamp"}  # where our name differs from the specification's
 
 
 def read(vector: Vector, pieces: Sequence[bytes]) -> list[Message]:

@@ -1,5 +1,5 @@
-"""Kimberlite. Kinds of vectors: `request` and `reply`, which are whole frames, in a dialect of `dialects.NAMED`; and
-`greeting`, a first frame whose dialect is to be found out, with the answer that shows whether it was."""
+"""Kimberlite. Kinds of vectors: `request` and `reply`, for whole frames, in a dialect of `dialects.NAMED`; and
+`greeting`, a first frame whose dialect must be detected, with the answer that proves it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RustLog. Kinds of vectors: `request` and `reply`, which are whole frames, in the dialect `json` or `binary`."""
+"""RustLog. Kinds of vectors: `request` and `reply`, for whole frames, in the dialect `json` or `binary`."""
 
 from __future__ import annotations
 
