@@ -1,7 +1,7 @@
-"""A log over Arrow Flight: the `Log` of the option `bootstrap.servers`.
+"""A log over Arrow Flight: the `Log` for the option `bootstrap.servers`.
 
-What failed because nobody answered is tried again, at the next of the servers; a read that broke off goes on behind
-the last record that came. Publishing may be repeated too: the broker does it once.
+Calls that fail because a server is unavailable are retried with the next server; an interrupted read continues after
+the last record received. Publishing may be retried too: the broker does it exactly once.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from penstock.log.engine import Bounds
 from penstock.retry import RetryPolicy, no_jitter
 
 RETRIES: Final = 3
-RETRY_SECONDS: Final = 0.01  # before the first repeat; doubled each time
+RETRY_SECONDS: Final = 0.01  # before the first retry; doubled each time
 LONGEST_RETRY_SECONDS: Final = 1.0
-CALL_SECONDS: Final = 60.0  # that an answer may take
+CALL_SECONDS: Final = 60.0  # timeout of a call
 PUBLISH_SECONDS: Final = 600.0
 PLACES: Final = 1_000  # partitions or topics in one request
 
 CHANNEL: Final = [
-    # Channels of one process share what they know of an address, also that it was not reachable a moment ago.
+    # By default the channels of a process share the state of an address, including that it was just unreachable.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.max_reconnect_backoff_ms", 1000),
 ]
@@ -55,16 +55,16 @@ class FlightLog:
     """See `penstock.flight.log.Log`. Any thread."""
 
     def __init__(self, options: BrokerOptions, *, retries: int = RETRIES, retry_seconds: float = RETRY_SECONDS) -> None:
-        """Connects when it is first used. Raises OptionsUnusable if a file of the options cannot be read."""
+        """Connects on first use. Raises OptionsUnusable if a file named in the options cannot be read."""
         self._options = options
         self._retry = RetryPolicy(retries + 1, retry_seconds, LONGEST_RETRY_SECONDS, no_jitter)
         self._channel = _channel_options(options)
         self._headers = _headers(options)
         self._lock = threading.Lock()
         self._client: Any = None
-        self._turn = 0  # which of the servers
+        self._turn = 0  # index of the current server
 
-    # -- what there is
+    # -- metadata
 
     def topics(self) -> dict[str, int]:
         return self._act("topics", wire.Nothing(), wire.Topics).topics
@@ -115,7 +115,7 @@ class FlightLog:
 
     def read(self, tp: TopicPartition, start: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         wanted = list(columns)
-        asked = tuple(wanted if "offset" in wanted else [*wanted, "offset"])  # where to go on
+        asked = tuple(wanted if "offset" in wanted else [*wanted, "offset"])  # needed to resume
         at, budget = start, _RetryBudget(self._retry)
         while at < end:
             try:
@@ -136,7 +136,7 @@ class FlightLog:
                     if chunk.data is not None and len(chunk.data):
                         yield chunk.data
             finally:
-                with suppress(Exception):  # who stops early must not leave the broker sending
+                with suppress(Exception):  # if the caller stops early, the broker must stop sending
                     reader.cancel()
 
     def stage(
@@ -148,8 +148,8 @@ class FlightLog:
         batches: Iterator[pa.RecordBatch],
         schema: pa.Schema,
     ) -> Staged:
-        """Not repeated by itself once records are on their way: `batches` can be taken only once."""
-        self._act("bounds", wire.BoundsOf(()), wire.Bounds)  # which server is there?
+        """Not retried once records have been sent: `batches` can be consumed only once."""
+        self._act("bounds", wire.BoundsOf(()), wire.Bounds)  # finds a server that answers
         command = wire.PutCommand(topic, app, batch, task)
         descriptor = flight.FlightDescriptor.for_command(wire.encode(command))
         with self._plainly() as client:
@@ -161,7 +161,7 @@ class FlightLog:
                 writer.done_writing()
                 answer = answers.read()
             except (pa.ArrowException, OSError):
-                writer.close()  # tells what really happened
+                writer.close()  # raises the actual error
                 raise
             writer.close()
             if answer is None:
@@ -188,7 +188,7 @@ class FlightLog:
         if client is not None:
             client.close()
 
-    # -- asking
+    # -- calls
 
     def _act(self, name: str, request: wire.Message, reply: type[Reply], seconds: float = CALL_SECONDS) -> Reply:
         action = flight.Action(name, wire.encode(request))
@@ -206,8 +206,9 @@ class FlightLog:
 
     @contextmanager
     def _plainly(self) -> Iterator[Any]:
-        """A connection. Errors as those who use a `Log` know them; after one that may be the connection's, the next
-        call takes the next server."""
+        """A connection. Errors are translated to those of `Log`; after one that may be the connection's, the next call
+        uses the next server.
+        """
         client = self._connected()
         try:
             yield client
@@ -227,7 +228,9 @@ class FlightLog:
             return self._client
 
     def _leave(self, client: Any) -> None:
-        """Others may still read over the connection: it is closed when nobody has it any more."""
+        """Use another server. Other threads may still read over the connection: it is closed when it is no longer
+        referenced.
+        """
         with self._lock:
             if self._client is client:
                 self._client = None
@@ -239,7 +242,7 @@ class FlightLog:
 
 
 class _RetryBudget:
-    """The attempts that are left of one call. Used while an error is being handled."""
+    """The remaining attempts of one call. Used while an error is being handled."""
 
     def __init__(self, policy: RetryPolicy) -> None:
         self._policy = policy
@@ -249,9 +252,9 @@ class _RetryBudget:
         self._failed = 0
 
     def wait(self) -> None:
-        """Sleep until the next attempt is due. Raises the error again if there is none."""
+        """Sleep until the next attempt. Re-raises the error if no attempts are left."""
         if self._failed + 1 >= self._policy.attempts:
-            raise  # the error that is being handled
+            raise  # the error being handled
         time.sleep(self._policy.delay(self._failed))
         self._failed += 1
 
@@ -325,7 +328,7 @@ def _said(error: Exception, servers: str) -> FlightLogError:
 
 
 def _unexplained(error: Exception, text: str, servers: str) -> FlightLogError:
-    """An error that is not Penstock's own: most likely of the connection."""
+    """The error for one that does not come from Penstock: most likely of the connection."""
     if isinstance(error, (pa.ArrowInvalid, pa.ArrowKeyError, pa.ArrowNotImplementedError)):
         return RequestRefused(f"{servers}: {text}")
     if isinstance(error, (*_LATER, flight.FlightServerError, flight.FlightInternalError, OSError)):
@@ -337,7 +340,7 @@ def _unexplained(error: Exception, text: str, servers: str) -> FlightLogError:
 
 
 def _parts(error: Exception) -> tuple[str, wire.Detail | None]:
-    """The text for people, and what the broker tells programs."""
+    """The text for people, and the details for programs."""
     whole = str(error)
     text = whole.split(". gRPC client debug context")[0].split(". Detail: ")[0]
     given = getattr(error, "extra_info", None) or b""

@@ -1,5 +1,5 @@
-"""From options to a `Log`, one for each process and set of options: workers of Spark live longer than a task, and to
-connect, or to read a directory's state, takes longer than many a task does.
+"""From options to a `Log`, cached per process and set of options: Spark's workers live longer than a task, and
+connecting, or reading a directory's state, takes longer than many tasks do.
 """
 
 from __future__ import annotations
@@ -12,23 +12,24 @@ from typing import Final
 from penstock.flight.log import Log
 from penstock.flight.options import BrokerOptions, DirectoryOptions, parse
 
-KEPT: Final = 32  # logs; those that were not asked for longest go first
+KEPT: Final = 32  # logs; LRU eviction
 
 _lock = threading.Lock()
 _logs: dict[tuple[int, DirectoryOptions | BrokerOptions], Log] = {}
 
 
 def connect(options: Mapping[str, str]) -> Log:
-    """The log that these options name. Others in this process may be using it too, so it is not for the caller to
-    close. Raises OptionsUnusable, and what reaching it raises."""
+    """The log for these options. It may be shared within this process, so the caller must not close it. Raises
+    OptionsUnusable, and the errors of connecting.
+    """
     wanted = parse(options)
-    key = os.getpid(), wanted  # what a parent opened is of no use to its forks
+    key = os.getpid(), wanted  # a forked child cannot use its parent's connection
     with _lock:
         log = _logs.pop(key, None)
         if log is None:
             log = _open(wanted)
             while len(_logs) >= KEPT:
-                del _logs[next(iter(_logs))]  # who still uses it keeps it
+                del _logs[next(iter(_logs))]  # current users keep their reference
         _logs[key] = log
         return log
 
@@ -43,7 +44,7 @@ def disconnect() -> None:
 
 
 def _open(options: DirectoryOptions | BrokerOptions) -> Log:
-    """Either kind loads a good deal, and nobody needs both."""
+    """Imports only the implementation that is needed: both load much."""
     if isinstance(options, DirectoryOptions):
         from penstock.flight.directory import DirectoryLog
 

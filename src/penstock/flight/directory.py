@@ -1,7 +1,8 @@
-"""A log read from a data directory that no broker uses: the `Log` of the option `path`. Writing needs a broker.
+"""A log read from a data directory that no broker uses: the `Log` for the option `path`. Read-only; writing needs a
+broker.
 
-Every question looks at the files anew, so that a stream sees what a broker wrote that ran in between. Who can read the
-files may read everything in them; users and their rights are a broker's business.
+Every call checks the files again, so that a stream sees what a broker has written meanwhile. Whoever can read the files
+may read everything in them; only a broker enforces permissions.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class DirectoryLog:
         tables_options: Mapping[str, str] | None = None,
         clock: Callable[[], int] = wall_clock,
     ) -> None:
-        """Without `tables_url` the tables are where a broker puts them by default, in the directory."""
+        """Without `tables_url`, tables are in the directory, as by default in a broker."""
         self._path = path
         self._scope = scope
         self._tables = tables_url or os.path.join(path, "tables")
@@ -149,7 +150,7 @@ class DirectoryLog:
             for number in range(found.partitions):
                 view = self._offline.view(found, number, now)
                 start = self._offline.bounds(partition_id(found.id, number)).start
-                # Retention goes through a table later than through the log.
+                # Retention is applied to a table later than to the log.
                 if lowest := max(start, view.removed.below):
                     below[number] = lowest
                 if view.removed.single:
@@ -170,7 +171,7 @@ class DirectoryLog:
         self._refuse()
 
     def close(self) -> None:
-        """Nothing to do: it holds open files only, and those no longer than somebody reads them."""
+        """Nothing to do: files are open only while they are read."""
 
     def _refuse(self) -> NoReturn:
         raise RequestRefused(
@@ -185,7 +186,9 @@ class DirectoryLog:
         return topic, Source(partition, topic.name, self._table_ref(topic), start, end)
 
     def _check_table(self, source: Source, start: int, end: int) -> None:
-        """Check that the table is there: records in no segment must be in it. A missing table was moved, not lost."""
+        """Check that the table exists: records that are in no segment must be in it. A missing table was moved, not
+        lost.
+        """
         held = self._offline.tailer.extent(source.partition)
         seam = min(end, source.end if held is None else held[0])
         if start < seam and not self._reader.reaches(source, seam):
@@ -206,7 +209,7 @@ def _live_view(view: VisibilityFilter) -> LiveView:
 
 @contextmanager
 def _plainly(path: str) -> Iterator[None]:
-    """Errors as those who use a `Log` know them."""
+    """Translate errors to those of `Log`."""
     try:
         yield
     except (Lost, OffsetOutOfRange) as error:
@@ -216,7 +219,7 @@ def _plainly(path: str) -> Iterator[None]:
     except (OfflineMissing, InvalidName) as error:
         raise OptionsUnusable(str(error)) from error
     except TableDamaged as error:
-        raise FlightLogError(f"In {path}: {error}") from error  # no retry helps
+        raise FlightLogError(f"In {path}: {error}") from error  # a retry would not help
     except (OfflineBusy, TableUnreadable, NotWritten) as error:
         raise LogUnavailable(str(error)) from error
     except PermissionError as error:

@@ -1,4 +1,4 @@
-"""Errors of reading or writing a log from outside the broker. Each text says what to do about it."""
+"""Errors of reading or writing a log from outside the broker. Each message says what to do about it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ class FlightLogError(Exception):
 
 
 class LogUnavailable(FlightLogError):
-    """No broker answers, or it cannot do this now. The same may succeed later."""
+    """No broker answers, or it cannot do this at present. A retry may succeed."""
 
 
 class OutcomeUnknown(LogUnavailable):
-    """The broker's disk failed during the write, or a publication in parts stopped half-way: it may be stored, or not.
-    A `Log` asks again, because what it asks for counts once: a batch of an application, offsets of a group."""
+    """The broker's disk failed during the write, or a publication in several steps was interrupted: it may be stored or
+    not. A `Log` retries, because its requests are idempotent: a batch of an application, offsets of a group.
+    """
 
 
 class NotLoggedIn(FlightLogError):
@@ -29,7 +30,7 @@ class TopicMissing(FlightLogError):
 
 
 class OffsetsLost(FlightLogError):
-    """Records that were asked for are gone. `start` is the first offset that is still there."""
+    """Requested records no longer exist. `start` is the first offset that does."""
 
     def __init__(self, text: str, start: int) -> None:
         super().__init__(text)
@@ -37,7 +38,7 @@ class OffsetsLost(FlightLogError):
 
 
 class RequestRefused(FlightLogError):
-    """The log does not take this, and would not take it later either."""
+    """The log refuses this request, and a retry would not help."""
 
 
 class OptionsUnusable(FlightLogError):

@@ -1,7 +1,8 @@
-"""A log as programs beside the broker see it, Spark's above all: by topic, partition and offset, in Arrow batches.
+"""The interface to a log for programs outside the broker, above all Spark: by topic, partition and offset, in Arrow
+batches.
 
-Two implementations: `penstock.flight.client` asks a broker, `penstock.flight.directory` reads a data directory that no
-broker uses. `penstock.flight.connect` finds the right one.
+Two implementations: `penstock.flight.client` connects to a broker, `penstock.flight.directory` reads a data directory
+that no broker uses. `penstock.flight.connect` chooses between them.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ class SchemaText(NamedTuple):
 
 
 class TableInfo(NamedTuple):
-    """The table of a topic: how to open it, and up to which offset each partition is in it (exclusive)."""
+    """The table of a topic: how to open it, and the end offset of each partition in it (exclusive)."""
 
     url: str
     options: dict[str, str]  # storage options of deltalake
     topic: int  # the topic's id
     ends: dict[int, int]
-    now: int = 0  # µs: what is live was decided then
-    horizon: int = 0  # µs: what was stored by then has expired
+    now: int = 0  # µs: the time for which visibility was determined
+    horizon: int = 0  # µs: records stored at or before this time have expired
     gone_below: dict[int, int] = {}  # noqa: RUF012 - never changed; by partition: all offsets below were removed
     gone: dict[int, tuple[int, ...]] = {}  # noqa: RUF012 - and these
 
@@ -48,7 +49,7 @@ class Staged(NamedTuple):
 
 class Published(NamedTuple):
     rows: int
-    repeated: bool  # it had been published before, and nothing was done
+    repeated: bool  # it had been published before; nothing was done
 
 
 class Log(Protocol):
@@ -61,21 +62,20 @@ class Log(Protocol):
         """The bounds of each partition. Topics that do not exist are left out."""
 
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """The first record that is not older than so many µs since 1970; None if there is none."""
+        """The first offset whose record is not older than this time (µs since 1970); None if there is none."""
 
     def fitting(
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], max_bytes: int
     ) -> dict[TopicPartition, int]:
-        """The end offsets that about `max_bytes` reach in all partitions together, in proportion to each
-        one's backlog."""
+        """The end offsets of about `max_bytes` in all partitions together, shared in proportion to their backlogs."""
 
     def read(self, tp: TopicPartition, start: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Live records only. Raises OffsetsLost if `start` is below the first that is there."""
+        """The visible records only. Raises OffsetsLost if `start` is below the first offset that exists."""
 
     def schema(self, subject: str, version: int | None = None) -> SchemaText: ...
 
     def table(self, topic: str) -> TableInfo | None:
-        """None if there is no table of it yet."""
+        """The topic's table; None if there is none yet."""
 
     def stage(
         self,
@@ -86,14 +86,14 @@ class Log(Protocol):
         batches: Iterator[pa.RecordBatch],
         schema: pa.Schema,
     ) -> Staged:
-        """Bring records to the log without making them visible."""
+        """Send records to the log without making them visible."""
 
     def publish(self, app: str, batch: int, refs: Sequence[str]) -> Published:
-        """Make everything staged under these visible, once, however often it is asked for."""
+        """Make all records staged under these refs visible. Idempotent."""
 
     def discard(self, app: str, batch: int, refs: Sequence[str]) -> None: ...
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Keep the next offsets of a group, for those who watch how far it is."""
+        """Commit the next offsets of a group, so that its lag can be monitored."""
 
     def close(self) -> None: ...

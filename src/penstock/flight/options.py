@@ -1,7 +1,7 @@
-"""Connection options of a log, as a user writes them: a broker by `bootstrap.servers`, or a data directory by `path`.
+"""Connection options of a log, as users write them: a broker by `bootstrap.servers`, or a data directory by `path`.
 
-Pure: nothing here connects. Names are taken in any case, because Spark gives them in lower case; options that are not
-about a connection are left to others.
+Pure: nothing here connects. Option names are case-insensitive, because Spark passes them in lower case; options that do
+not concern the connection are ignored.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ class DirectoryOptions(NamedTuple):
 
     path: str
     scope: Scope
-    tables_url: str | None = None  # else in the directory
-    tables_options: tuple[tuple[str, str], ...] = ()  # for the object store, as `deltalake` takes them
+    tables_url: str | None = None  # None: in the directory
+    tables_options: tuple[tuple[str, str], ...] = ()  # for the object store, as in `deltalake`
 
 
 class BrokerOptions(NamedTuple):
-    """A broker's Flight port. PEM files are named, not read."""
+    """A broker's Flight port. PEM files are given by path, and not read here."""
 
-    servers: tuple[tuple[str, int], ...]  # host and port: the first that answers is taken
+    servers: tuple[tuple[str, int], ...]  # host and port: the first that answers is used
     scope: Scope
     user: str | None = None
     password: str | None = None
     api_key: str | None = None
     tls: bool = False
-    tls_ca: str | None = None  # what to trust, else what the system trusts
-    tls_cert: str | None = None  # of the client
+    tls_ca: str | None = None  # CA certificates; None: the system's
+    tls_cert: str | None = None  # client certificate
     tls_key: str | None = None
-    tls_hostname: str | None = None  # the name in the server's certificate, if it is not that of the address
+    tls_hostname: str | None = None  # name in the server's certificate, if it differs from the address
 
     def __repr__(self) -> str:
-        """Without secrets: this may end in a log."""
+        """Without secrets: this may be logged."""
         return f"BrokerOptions({self.servers}, {self.scope}, user={self.user!r})"
 
 
@@ -72,7 +72,7 @@ def parse(options: Mapping[str, str]) -> DirectoryOptions | BrokerOptions:
 
 
 def _check_names(given: Mapping[str, str]) -> None:
-    """A misspelt option of these families would change who is trusted, or where tables are looked for."""
+    """Reject misspelt options that would otherwise silently change who is trusted, or where tables are."""
     for name in given:
         if name.startswith("tls.") and name not in _TLS:
             raise OptionsUnusable(f"There is no option `{name}`; about TLS there are {', '.join(_TLS)}")

@@ -1,7 +1,7 @@
-"""Reading partitions of a data directory from its files: the past from the topic's table, then the journal, as one run
-of offsets, and of those only what is live. How far may be read, and what is live, the caller knows.
+"""Reading partitions of a data directory from its files: older records from the topic's table, then the journal, as one
+sequence of offsets, limited to visible records. The caller determines the range and the visibility.
 
-Records are never looked at one by one; a stream holds a few record batches at a time, however much it reads.
+Records are never handled one by one; a stream holds a few record batches at a time, however much it reads.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from penstock.log.tailer import NotThereYet, Tailer
 if TYPE_CHECKING:
     from penstock.log.tables.table import Table
 
-BATCH_BYTES: Final = 4 << 20  # of a record batch, unless a single record has more
-PATIENCE: Final = 5.0  # seconds that a record may take from its commit to a file
+BATCH_BYTES: Final = 4 << 20  # most bytes of a record batch, unless a single record has more
+PATIENCE: Final = 5.0  # seconds that a record may take from its commit until it is in a file
 POLL: Final = 0.01
 KEPT_TABLES: Final = 64
-KEPT_SECONDS: Final = 10.0  # after which a table is opened again: its files may have been rewritten
+KEPT_SECONDS: Final = 10.0  # after which a table is reopened: its files may have been rewritten
 
 T = TypeVar("T")
 
 
 class NotWritten(Exception):
-    """The broker has committed records that are in no file yet, although there was time."""
+    """Committed records are still in no file after the timeout."""
 
 
 class Lost(Exception):
-    """Records that were asked for are gone: `start` is the first that is there."""
+    """Requested records no longer exist: `start` is the first offset that does."""
 
     def __init__(self, offset: int, start: int) -> None:
         super().__init__(f"offset {offset} is gone: the partition begins at offset {start} now")
@@ -53,8 +53,8 @@ class Source(NamedTuple):
 
     partition: PartitionId
     topic: str
-    table: TableRef | None  # of the topic, if it may have one
-    start: int  # its bounds
+    table: TableRef | None  # the topic's table, if it may have one
+    start: int  # bounds of the partition
     end: int
 
 
@@ -67,12 +67,12 @@ def _ignore(error: TableDamaged) -> None:
 
 
 class Reader:
-    """Any number of threads may read at the same time."""
+    """Thread-safe."""
 
     def __init__(
         self, tailer: Tailer, *, patience: float = PATIENCE, on_damage: Callable[[TableDamaged], None] = _ignore
     ) -> None:
-        """`on_damage` is told of damage to a table before whoever reads it is."""
+        """`on_damage` is called for damage to a table before the error is raised."""
         self.tailer = tailer
         self._on_damage = on_damage
         self._patience = patience
@@ -88,8 +88,9 @@ class Reader:
         view: LiveView,
         check: Callable[[], None] = _nothing,
     ) -> Iterator[pa.RecordBatch]:
-        """The visible records from `start` up to `end`, which are committed. `check` is called again and again,
-        and may raise to stop it. Raises Lost, NotWritten, LogDamaged, and what a table's place may raise."""
+        """The visible records from `start` to `end`, which must be committed. `check` is called repeatedly, and may
+        raise to stop the read. Raises Lost, NotWritten, LogDamaged, and errors of the table's storage.
+        """
         wanted = live_columns(columns)
         at, since = start, time.monotonic()
         while at < end:
@@ -100,18 +101,20 @@ class Reader:
                 alive = live(batch, columns, view)
                 if len(alive):
                     yield from pieces(alive)
-                since = time.monotonic()  # what the client took its time for is not the broker's delay
+                since = time.monotonic()  # time spent by the client is not the broker's delay
             if at == before:
                 check()
                 if time.monotonic() - since > self._patience:
-                    self.tailer.check_end()  # or was it lost?
+                    self.tailer.check_end()  # raises if it was lost
                     raise NotWritten(
                         f"offsets {at} to {end} are committed, but not in a file yet: ask again in a moment"
                     )
                 time.sleep(POLL)
 
     def _run(self, source: Source, at: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """From `at` on what one place has, the table or the journal. Nothing, if it is to be tried again."""
+        """Batches from `at` on, as far as one place has them, the table or the journal. Empty if the caller should
+        retry.
+        """
         partition = source.partition
         known = self.tailer.extent(partition)
         if known is None or not known[0] <= at < known[1]:
@@ -121,7 +124,7 @@ class Reader:
             try:
                 slices = self.tailer.slices(partition, at, min(end, known[1]), groups="position" in columns)
             except (OffsetOutOfRange, NotThereYet):
-                return iter(())  # files have gone meanwhile: it is in the table now
+                return iter(())  # segments were removed meanwhile: it is in the table now
             return record_batches(slices, source.topic, columns)
         table, reaches = self._reaching(source, at)
         if table is None or at >= reaches:
@@ -154,7 +157,7 @@ class Reader:
     # -- by time and by size
 
     def offset_at(self, source: Source, timestamp: int) -> int | None:
-        """The first record of the partition that is not older than `timestamp` (µs)."""
+        """The first offset of the partition whose record is not older than `timestamp` (µs)."""
         first = self._journal_start(source)
         if source.start < first:
             table, reaches = self._reaching(source, first - 1)
@@ -166,7 +169,7 @@ class Reader:
         return self._patiently(lambda: self.tailer.offset_at(source.partition, timestamp, at, source.end))
 
     def offset_after(self, source: Source, start: int, end: int, max_bytes: int) -> int:
-        """The offset that about `max_bytes` reach from `start`; further than `start`, if that is below `end`."""
+        """The offset about `max_bytes` after `start`; greater than `start`, if that is below `end`."""
         start, end = max(start, source.start), min(end, source.end)
         first = self._journal_start(source)
         left, at = max(1, max_bytes), start
@@ -189,18 +192,19 @@ class Reader:
         place = max(at, first)
         return self._patiently(lambda: self.tailer.offset_after(source.partition, place, end, left))
 
-    # -- by what is known without reading the records
+    # -- from metadata, without reading records
 
     def offset_of(self, source: Source, position: int) -> int:
         """The partition's end at this global position: the first offset whose record is in a commit group that ends
-        behind it; the partition's end if there is none."""
+        after it; the partition's current end if there is none.
+        """
         while True:
             first = min(max(self._journal_start(source), source.start), source.end)
             try:
                 look = partial(header_scan.offset_of, self.tailer, source.partition, position, first, source.end)
                 found = self._patiently(look)
             except OffsetOutOfRange:
-                self.tailer.refresh()  # files have gone meanwhile: what they had is in the table now
+                self.tailer.refresh()  # segments were removed meanwhile: their records are in the table now
                 continue
             return found if found > first else self._offset_in_table(source, position, first)
 
@@ -220,7 +224,7 @@ class Reader:
             return low + int(np.searchsorted(_positions(table, number, low, high), position)) if low < high else low
 
     def may_expire(self, source: Source, start: int, end: int) -> bool:
-        """Whether a record from `start` up to `end` has a time of its own at which it expires. True if in doubt."""
+        """Whether a record from `start` to `end` has its own expiry. True if in doubt."""
         first = min(max(self._journal_start(source), start), end)
         if start < first:
             files = self._table_with(source, start, first).extents(number_of(source.partition))
@@ -232,14 +236,14 @@ class Reader:
             return True
 
     def _table_with(self, source: Source, start: int, end: int) -> Table:
-        """The topic's table, which has these offsets. Raises Lost."""
+        """The topic's table, which must have these offsets. Raises Lost."""
         table, reaches = self._reaching(source, end - 1)
         if table is None or reaches < end:
             raise Lost(start, end)
         return table
 
     def _journal_start(self, source: Source) -> int:
-        """The first offset that is in the journal; the end if none is."""
+        """The first offset in the journal; the partition's end if there is none."""
         known = self.tailer.extent(source.partition)
         if known is None or known[1] < source.end:
             self.tailer.refresh()
@@ -247,7 +251,7 @@ class Reader:
         return source.end if known is None else min(known[0], source.end)
 
     def _patiently(self, look: Callable[[], T]) -> T:
-        """Retry until a committed record is in the file: it may not be there yet."""
+        """Retry until a committed record is in a file, up to a timeout."""
         limit = time.monotonic() + self._patience
         while True:
             try:
@@ -265,7 +269,7 @@ class Reader:
         return self._reaching(source, offset - 1)[1] >= offset
 
     def _reaching(self, source: Source, offset: int) -> tuple[Table | None, int]:
-        """The topic's table, and how far it reaches; opened again if it does not reach `offset` as it is known."""
+        """The topic's table, and its end in the partition; reopened if the cached one does not reach `offset`."""
         if source.table is None:
             return None, 0
         number = number_of(source.partition)
@@ -282,7 +286,7 @@ class Reader:
             opened, table = self._tables.get(ref.url, (0.0, None))
             if not fresh and table is not None and now - opened < KEPT_SECONDS:
                 return table
-        from penstock.log.tables.table import Table  # takes its time, and many never need it
+        from penstock.log.tables.table import Table  # slow to import, and often not needed
 
         table = Table.open(ref)
         with self._lock:
@@ -298,7 +302,7 @@ def _positions(table: Table, partition: int, start: int, end: int) -> np.ndarray
 
 
 def pieces(batch: pa.RecordBatch, most: int = BATCH_BYTES) -> Iterator[pa.RecordBatch]:
-    """The batch in parts of at most so many bytes, or of one record."""
+    """The batch in parts of at most `most` bytes, or of one record."""
     if len(batch) > 1 and batch.nbytes > most:
         half = len(batch) // 2
         yield from pieces(batch.slice(0, half), most)
@@ -308,6 +312,6 @@ def pieces(batch: pa.RecordBatch, most: int = BATCH_BYTES) -> Iterator[pa.Record
 
 
 def shares(waiting: Mapping[int, int], total: int) -> dict[int, int]:
-    """`total` bytes, divided in proportion to what waits; everybody who waits gets one at least."""
+    """`total` bytes, divided in proportion to the waiting amounts; at least 1 for each that is not zero."""
     whole = sum(waiting.values())
     return {which: max(1, total * count // whole) for which, count in waiting.items() if count > 0}

@@ -1,7 +1,7 @@
-"""Messages over Arrow Flight, in JSON, so that every Flight client in every language can take part.
+"""Messages over Arrow Flight, in JSON, so that Flight clients in any language can use them.
 
-A ticket says which records; actions ask about the log and change it; an error's detail tells programs what its text
-tells people. `docs/flight.md` describes all of it. Nothing here does input or output, or knows Arrow.
+A ticket selects records; actions query the log and change it; an error's detail carries its meaning for programs.
+Documented in `docs/flight.md`. No I/O, and independent of Arrow.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ Moment = Annotated[int, Meta(ge=-(1 << 62), le=(1 << 62))]
 
 
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A field that nobody knows is a mistake of the client, and it is better told than ignored."""
+    """Unknown fields are rejected: they are mistakes of the client, better reported than ignored."""
 
 
-# -- what is read
+# -- reads
 
 
 class Ticket(Message, frozen=True):
-    """Records of one partition from `start` up to, not including, `end`; without an end, up to the last there is."""
+    """Records of one partition from `start` (inclusive) to `end` (exclusive); without an end, up to the last one."""
 
     topic: Name
     partition: Number = 0
@@ -45,7 +45,7 @@ class Ticket(Message, frozen=True):
 
 
 class TopicCommand(Message, frozen=True):
-    """The command of a descriptor: which topic, and what of its records."""
+    """The command of a descriptor: a topic, and columns of its records."""
 
     topic: Name
     columns: Annotated[tuple[str, ...], Meta(min_length=1, max_length=9)] = COLUMNS
@@ -55,7 +55,7 @@ class TopicCommand(Message, frozen=True):
 
 
 class Nothing(Message, frozen=True):
-    """No request, or no answer."""
+    """An empty request or reply."""
 
 
 class Topics(Message, frozen=True):
@@ -90,7 +90,7 @@ class OffsetsAt(Message, frozen=True):
 
 
 class Offsets(Message, frozen=True):
-    """In the order asked for; null where no record is so young."""
+    """In the order of the request; null if all records are older."""
 
     offsets: list[int | None]
 
@@ -103,14 +103,14 @@ class Range(Message, frozen=True):
 
 
 class Fitting(Message, frozen=True):
-    """Asks for the offsets that so many bytes reach in these ranges together."""
+    """Requests the offsets that this many bytes reach in these ranges together."""
 
     ranges: Annotated[tuple[Range, ...], Meta(max_length=MAX_PLACES)]
     max_bytes: Annotated[int, Meta(ge=1, le=1 << 62)]
 
 
 class Ends(Message, frozen=True):
-    ends: list[int]  # in the order asked for
+    ends: list[int]  # in the order of the request
 
 
 class SchemaOf(Message, frozen=True):
@@ -129,11 +129,11 @@ class TableOf(Message, frozen=True):
 
 
 class PartitionView(Message, frozen=True):
-    """The visible part of a partition's table: offsets from `start` on, without those that were removed."""
+    """The visible part of a partition's table: offsets from `start` on, without the removed ones."""
 
     partition: int
     start: int
-    end: int  # of what is in the table
+    end: int  # of the table
     gone: list[int] = []
 
 
@@ -141,8 +141,8 @@ class Table(Message, frozen=True):
     url: str
     options: dict[str, str]
     topic: int  # its id
-    now: int  # µs since 1970: records whose own time is up by then have expired,
-    horizon: int  # and those that were stored by then, if this is not 0
+    now: int  # µs since 1970: records whose own expiry is at or before this time have expired,
+    horizon: int  # and so have those stored at or before this one, if it is not 0
     partitions: list[PartitionView]
 
 
@@ -162,8 +162,9 @@ class Published(Message, frozen=True):
 
 
 class PutCommand(Message, frozen=True):
-    """The command of a put. With `app`, the records are staged until they are published; without, they are published
-    at the end of the stream."""
+    """The command of a put. With `app`, the records are staged until they are published; without, they are published at
+    the end of the stream.
+    """
 
     topic: Name | None = None
     app: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
@@ -205,10 +206,10 @@ ACTIONS: Final = {
 
 
 class Detail(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Error details for programs. They follow the text, behind `DETAIL`."""
+    """Error details for programs. They follow the text, after `DETAIL`."""
 
-    error: str  # the name of what went wrong, such as TopicNotFound
-    start: int | None = None  # OffsetsLost: the first offset that is there
+    error: str  # name of the error, such as TopicNotFound
+    start: int | None = None  # OffsetsLost: the first offset that exists
 
 
 DETAIL: Final = "Detail: Python exception: "
@@ -218,11 +219,11 @@ M = TypeVar("M")
 
 
 class Unusable(ValueError):
-    """Bytes that are not the message they should be. The text is for whoever sent them."""
+    """Bytes that are not a valid message. The text is for the sender."""
 
 
 def decode(data: bytes, kind: type[M], what: str) -> M:
-    """Raises Unusable. `what` names the bytes in its text; no bytes at all stand for an empty object."""
+    """The message. `what` names the bytes in error texts; empty bytes stand for an empty object. Raises Unusable."""
     if len(data) > MAX_BODY:
         raise Unusable(f"{what} has {len(data)} bytes; {MAX_BODY} are allowed")
     try:

@@ -1,7 +1,7 @@
-"""The grammar: an allow-list of what a statement may consist of.
+"""The grammar: an allow-list of the elements of a statement.
 
-The list is written as SQL: every kind of node that the parser makes of the examples, and of calls of the functions in
-`functions.py`, is allowed, and a statement with any other kind is refused. What it means is DuckDB's affair.
+The list is written as SQL: every kind of node that the parser produces for the examples, and for calls of the functions
+in `functions.py`, is allowed; a statement with any other kind is refused. The semantics are DuckDB's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.sql import functions
 from penstock.sql.dialect import Dialect
 
 DIALECT: Final = Dialect
-_FRAMES: Final = 4_000  # of Python: the parser takes some twenty for each pair of parentheses
+_FRAMES: Final = 4_000  # Python frames: the parser needs some twenty per pair of parentheses
 
 _EXAMPLES: Final = (
     'SELECT DISTINCT ON (a) t.*, * EXCLUDE (b), * REPLACE (1 AS c), a AS x, "q" FROM s.t AS t WHERE a LIMIT 5 OFFSET 2',
@@ -84,7 +84,7 @@ def parse(sql: str) -> exp.Expr:
     except RecursionError:
         raise QueryInvalid("The statement is too deeply nested") from None
     except (SqlglotError, ValueError, TypeError, AttributeError, KeyError, IndexError) as error:
-        raise QueryInvalid(f"Not SQL: {str(error).partition(chr(10))[0][:300]}") from None  # the parser stumbled
+        raise QueryInvalid(f"Not SQL: {str(error).partition(chr(10))[0][:300]}") from None  # the parser crashed
     if len(trees) != 1 or trees[0] is None:
         raise QueryInvalid("One statement at a time, please")
     tree: exp.Expr = trees[0]
@@ -96,12 +96,12 @@ def parse(sql: str) -> exp.Expr:
 
 
 def warm() -> None:
-    """Work out the list now."""
+    """Compute the allow-list now."""
     _allowed()
 
 
 def render(tree: exp.Expr) -> str:
-    """The SQL text to execute, written anew from the checked tree."""
+    """The SQL text to execute, generated from the checked tree."""
     try:
         return tree.sql(dialect=DIALECT, comments=False)
     except RecursionError:
@@ -111,7 +111,7 @@ def render(tree: exp.Expr) -> str:
 
 
 def check(tree: exp.Expr) -> None:
-    """Raises QueryError for whatever is not allowed."""
+    """Raises QueryError for anything that is not allowed."""
     _check_kind(tree)
     allowed = _allowed()
     for node in tree.walk():
@@ -129,9 +129,9 @@ def check(tree: exp.Expr) -> None:
 
 
 def _check_measure(node: exp.Repeat | exp.Pad | exp.GenerateSeries) -> None:
-    """One value can become so long that it takes all memory before anybody could interrupt it."""
+    """Limit the size of generated values: one could take all memory before it can be interrupted."""
     if isinstance(node.parent, exp.Table | exp.Unnest | exp.Lateral):
-        return  # rows, one after the other
+        return  # produces rows one by one
     name = "generate_series" if isinstance(node, exp.GenerateSeries) else type(node).__name__.lower()
     parts = {
         "repeat": [node.args.get("times")],
@@ -198,16 +198,16 @@ def _allowed() -> frozenset[type[exp.Expr]]:
         kinds.update(type(node) for node in sqlglot.parse_one(text, read=DIALECT).walk())
     known = (
         Dialect.parser_class.FUNCTIONS.keys() | Dialect.parser_class.FUNCTION_PARSERS.keys()
-    )  # others are `Anonymous`
+    )  # others are parsed as `Anonymous`
     for name in functions.SCALAR | functions.AGGREGATE | functions.TABLE:
         for arguments in ("", "a", "a, b", "a, b, c", "'a', b") if name.upper() in known else ():
             try:
                 found = sqlglot.parse_one(f"SELECT {name}({arguments})", read=DIALECT)
             except (SqlglotError, ValueError, TypeError, AttributeError, IndexError):
-                continue  # not with so many
+                continue  # not with this many arguments
             kinds.update(type(node) for node in found.walk())
     return frozenset(kinds)
 
 
-logging.getLogger("sqlglot").setLevel(logging.CRITICAL)  # it warns about what is refused here anyway
+logging.getLogger("sqlglot").setLevel(logging.CRITICAL)  # it warns about things that are refused here anyway
 sys.setrecursionlimit(max(sys.getrecursionlimit(), _FRAMES))

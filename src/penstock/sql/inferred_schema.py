@@ -1,7 +1,7 @@
-"""Inferred schemas: the fields of a stream's events and their types, found by looking at every event once.
+"""Inferred schemas: the fields of a stream's events and their types, found by scanning every event once.
 
-What was learnt is kept, with how far it reaches, so that the next statement looks at newer events only. A statement
-that names its fields needs to know of these alone, which takes a fraction of finding all names.
+Results are cached together with their end offsets, so that the next statement scans only newer events. For a statement
+that names its fields, only these are inferred, which takes a fraction of the time of finding all names.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Final, NamedTuple
 from penstock.broker.errors import QueryError
 from penstock.sql.engine import Engine
 
-MAX_FIELDS: Final = 1_000  # of one stream that are columns; the others are in `data`
+MAX_FIELDS: Final = 1_000  # of one stream that become columns; the others are only in `data`
 KEPT_SHAPES: Final = 1_024
-MOST_KEPT: Final = 3 * MAX_FIELDS  # names in one of them: also those that statements made up
-_AT_ONCE: Final = 100  # fields whose types are looked for in one pass
+MOST_KEPT: Final = 3 * MAX_FIELDS  # names in one schema, including those that no event has
+_AT_ONCE: Final = 100  # fields whose types are inferred in one pass
 
 _WHOLE, _LARGE, _DOUBLE, _BOOLEAN, _TEXT, _NESTED, _NULL, _POSITIVE = (1 << bit for bit in range(8))
 _BITS: Final = {
@@ -57,8 +57,8 @@ class ColumnSource(NamedTuple):
     """The part of a stream that an inferred schema covers."""
 
     identity: str
-    position: int | None  # all below it; None: all there is up to `ends`
-    ends: tuple[tuple[int, int], ...]  # of the partitions
+    position: int | None  # everything below it; None: everything up to `ends`
+    ends: tuple[tuple[int, int], ...]  # (partition, end offset)
 
 
 Register = Callable[[Mapping[int, int] | None], str]
@@ -71,7 +71,7 @@ class _InferredSchema:
     def __init__(self, ends: tuple[tuple[int, int], ...]) -> None:
         self.ends = ends
         self.complete = False  # all names are known
-        self.seen: dict[str, int] = {}  # name → bits; 0: no event has it
+        self.seen: dict[str, int] = {}  # name → bits of its types; 0: no event has it
 
     def copy(self, ends: tuple[tuple[int, int], ...]) -> _InferredSchema:
         other = _InferredSchema(ends)
@@ -80,7 +80,7 @@ class _InferredSchema:
 
 
 class InferredSchemas:
-    """Any number of threads may use it."""
+    """A cache of inferred schemas. Thread-safe."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[str, int | None], _InferredSchema] = OrderedDict()
@@ -96,9 +96,9 @@ class InferredSchemas:
         *,
         everything: bool = False,
     ) -> list[Field]:
-        """The fields of these names, without regard to case, and with `everything` all others too, as far as there are
-        any; in order of their names. Only those that are `sure` are searched for in other letters. Raises
-        QueryError."""
+        """The fields with these names, ignoring case, and with `everything` all others too; ordered by name. Only the
+        `sure` ones are also searched for in a different case. Raises QueryError.
+        """
         shape = self._begin(source)
         wanted = set(names)
         if shape.ends != source.ends:
@@ -114,7 +114,7 @@ class InferredSchemas:
         return _columns(shape.seen, wanted, everything=everything)
 
     def known(self, source: ColumnSource) -> list[Field]:
-        """The fields that are known already."""
+        """The fields that are already known, without a scan."""
         with self._lock:
             shape = self._known.get((source.identity, source.position))
             return [] if shape is None else _columns(shape.seen, (), everything=True)
@@ -148,19 +148,20 @@ class InferredSchemas:
             shape.seen.update(_types(engine, register(None), names))
 
     def _covers(self, shape: _InferredSchema, names: set[str]) -> bool:
-        """Whether each name is that of a field: if not, one may be written in other letters."""
+        """Whether each name is a field's exact name: if not, a field may differ in case."""
         return all(shape.seen.get(name) for name in names)
 
 
 def _reaches(ends: Sequence[tuple[int, int]], known: Sequence[tuple[int, int]]) -> bool:
-    """Whether what is known is a beginning of what there is."""
+    """Whether the known part is a prefix of the present one."""
     now = dict(ends)
     return len(now) == len(known) and all(now.get(partition, -1) >= end for partition, end in known)
 
 
 def _columns(seen: Mapping[str, int], wanted: Collection[str], *, everything: bool) -> list[Field]:
-    """One column for names that differ in case only: DuckDB does not tell them apart. The one that the statement names
-    has it, else the first in order. All that are named come before the others if there are too many."""
+    """One column for names that differ only in case, as DuckDB does not distinguish them: the spelling in the
+    statement, else the first in order. If there are too many, named fields take precedence.
+    """
     folded = {name.lower() for name in wanted}
     found: dict[str, str] = {}
     for name in sorted(name for name, bits in seen.items() if bits):
@@ -188,12 +189,12 @@ def _keys(engine: Engine, source: str) -> set[str]:
 
 
 def _usable(name: str) -> bool:
-    """Whether DuckDB's paths can name it. Others are in `data`."""
+    """Whether DuckDB's JSON paths can express the name. Other fields are only in `data`."""
     return bool(name) and '"' not in name and "\\" not in name and "\0" not in name and name.isprintable()
 
 
 def _types(engine: Engine, source: str, names: Iterable[str]) -> dict[str, int]:
-    """Name → the types that its values have."""
+    """Name → bits of the types of its values."""
     found: dict[str, int] = {}
     usable = sorted(name for name in names if _usable(name))
     cases = " ".join(f"WHEN '{kind}' THEN {bit}" for kind, bit in _BITS.items())
@@ -210,11 +211,11 @@ def _types(engine: Engine, source: str, names: Iterable[str]) -> dict[str, int]:
 
 
 def _large(engine: Engine, source: str, names: Sequence[str]) -> list[str]:
-    """The fields with whole numbers that BIGINT does not hold."""
+    """The fields with integers that do not fit BIGINT."""
     found = []
     left = list(names)
     while left:
-        some = list({name.lower(): name for name in left}.values())  # a structure does not tell upper from lower case
+        some = list({name.lower(): name for name in left}.values())  # structures ignore case
         left = [name for name in left if name not in some]
         structure = quoted(structure_of((name, "HUGEINT") for name in some))
         read = f"SELECT TRY(json_transform({OBJECT}, {structure})) AS f FROM {source}"
@@ -225,7 +226,7 @@ def _large(engine: Engine, source: str, names: Sequence[str]) -> list[str]:
 
 
 def structure_of(fields: Iterable[tuple[str, str]]) -> str:
-    """The structure that `json_transform` takes out of an event."""
+    """The structure for `json_transform`, which extracts these fields from an event."""
     return json.dumps(dict(fields), ensure_ascii=False)
 
 

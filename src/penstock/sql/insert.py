@@ -1,7 +1,7 @@
 """INSERT: rows become events, one JSON object each, appended to the stream of the table.
 
-DuckDB works out the rows and writes the objects. A primary key is looked for in the rows that are there, and the append
-holds only if nothing came in between; otherwise it is all done again.
+DuckDB computes the rows and writes the objects. For a table with a primary key, existing rows are searched for
+duplicates, and the append succeeds only if nothing was appended in between; otherwise everything is retried.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ATTEMPTS: Final = 20
 _PAGE: Final = 1_000
 _SET_BY_THE_LOG: Final = ("offset", "timestamp", PARTITION)
 _NUMBERS: Final = INTEGERS | {"FLOAT", "DOUBLE"}
-_PLAIN: Final = INTEGERS - {"HUGEINT", "UHUGEINT"} | {"DOUBLE", "BOOLEAN", "VARCHAR", "JSON"}  # as JSON has them
+_PLAIN: Final = INTEGERS - {"HUGEINT", "UHUGEINT"} | {"DOUBLE", "BOOLEAN", "VARCHAR", "JSON"}  # types that JSON has
 
 Relate = Callable[[Stream], Relation]
 
@@ -40,7 +40,7 @@ class _Row(NamedTuple):
 
 
 class Insertion:
-    """One INSERT statement. `prepare` makes the query in it one of DuckDB's."""
+    """One INSERT statement. `prepare` turns its query into one for DuckDB."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Insertion:
         return self._plain_rows(sql, bound, names, [kind for _, kind in given])
 
     def _names(self, relation: Relation, given: Sequence[tuple[str, str]]) -> list[str]:
-        """The column that each value is for."""
+        """The column of each value."""
         names = self._listed
         if self._by_name:
             names = [name for name, _ in given]
@@ -164,7 +164,9 @@ class Insertion:
             raise DuplicateKey(f"Table '{relation.name}' has a row with {names} = {str(found[0][0])[:100]} already")
 
     def _plain_rows(self, sql: str, bound: Sequence[object], names: Sequence[str], kinds: Sequence[str]) -> list[_Row]:
-        """Into a stream as it is: fields of a JSON object, or the event itself as `data`; either with a `key`."""
+        """Rows for a stream that is not declared: fields of a JSON object, or the event itself as `data`; either with
+        an optional `key`.
+        """
         folded = [name.lower() for name in names]
         if reserved := next((name for name in folded if name in _SET_BY_THE_LOG), None):
             raise QueryError(f"Column '{reserved}' is set by the log")
@@ -222,7 +224,7 @@ def _numbered(sql: str, count: int) -> str:
 
 
 def _cast(column: Column, given: str, value: str) -> str:
-    """Strictly: DuckDB would make 2 of 1.5, and 1 of true."""
+    """A strict cast: DuckDB would turn 1.5 into 2, and true into 1."""
     wanted = column.type
     if given not in (wanted, '"NULL"', "NULL") and not _fits(wanted, given):
         raise QueryError(f"Column '{column.name}' is {wanted}, but the value is {given}")
@@ -243,11 +245,11 @@ def _fits(wanted: str, given: str) -> bool:
         return given in MOMENTS or given in ("DATE", "VARCHAR")
     if wanted == "JSON":
         return given == "VARCHAR" or given.endswith("]") or re.match(r"STRUCT\(|MAP\(", given) is not None
-    return given == "VARCHAR"  # text that is one, or it fails
+    return given == "VARCHAR"  # text is parsed, or the statement fails
 
 
 def _object(columns: Sequence[tuple[str, str, str]]) -> str:
-    """A JSON object of (name, type, value). NULL is in it as null."""
+    """A JSON object from (name, type, value). NULL becomes null."""
     pairs = ", ".join(f"{quoted(name)}, {_json(kind, value)}" for name, kind, value in columns)
     return f"CAST(json_object({pairs}) AS VARCHAR)"
 
@@ -268,7 +270,7 @@ def _json(kind: str, value: str) -> str:
 
 
 def _key(values: Sequence[str]) -> str:
-    """A primary key as text; of several columns, as a JSON array."""
+    """A primary key as text; a JSON array if it has several columns."""
     if not values:
         return "NULL"
     if len(values) == 1:

@@ -1,4 +1,4 @@
-"""Limits of one statement, and how it is stopped."""
+"""The limits of one statement, and how it is stopped."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Final, NamedTuple
 from penstock.broker.errors import QueryError, QueryTooLarge
 
 MIB: Final = 1 << 20
-_AGAIN: Final = 0.05  # seconds between interruptions: one that comes before the work begins is lost
+_AGAIN: Final = 0.05  # seconds between interrupts: one that comes before the work begins is lost
 
 
 class QueryLimits(NamedTuple):
     seconds: float = 30.0
     memory_bytes: int = 512 * MIB
     rows: int = 100_000  # of the result, or of an INSERT
-    threads: int = 2  # that work on one statement
+    threads: int = 2  # per statement
     result_bytes: int = 64 * MIB
 
 
 class Stop:
-    """Ends one statement when its time is over, or when somebody says so. Any thread may call `cancel`."""
+    """Stops one statement at its deadline, or on `cancel`, which may be called from any thread."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -48,7 +48,7 @@ class Stop:
 
     @contextmanager
     def watching(self, interrupt: Callable[[], None]) -> Iterator[None]:
-        """Calls `interrupt` from a thread of its own as soon as the statement has to end, until the block has ended."""
+        """Call `interrupt` repeatedly from a separate thread once the statement has to end, until the block is left."""
         ended = threading.Event()
 
         def watch() -> None:

@@ -1,4 +1,4 @@
-"""From the names that a statement uses to streams."""
+"""Resolution of the names in a statement to streams."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from penstock.sql.catalog import Catalog, Stream
 
 
 def resolve(catalog: Catalog, names: Sequence[str]) -> dict[str, Stream]:
-    """Name as it is written → stream: the one of exactly this name, else the only one that differs in case alone.
-    Those that do not exist are left out."""
+    """Name as written → stream: the one with exactly this name, else the only one that differs just in case. Missing
+    ones are left out.
+    """
     wanted = list(dict.fromkeys(names))
     if not wanted:
         return {}

@@ -1,7 +1,7 @@
-"""A stream as a table of DuckDB: Arrow batches as the log gives them, and a view over them that makes them columns.
+"""A stream as a DuckDB table: Arrow batches from the log, and a view that turns them into columns.
 
-Nothing is copied that need not be: the text of an event is the log's own bytes once they are known to be UTF-8, only
-columns that the statement can need are read, and only fields that it can need are taken out of the events.
+Copies are avoided: the text of an event is the log's own bytes once they are known to be valid UTF-8, and only columns
+and fields that the statement may need are read and extracted.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from penstock.sql.limits import Stop
 
 BASE: Final = {"offset": "BIGINT", "timestamp": "TIMESTAMP_NS", "key": "VARCHAR", "data": "VARCHAR"}
 PARTITION: Final = "partition"
-SMALL: Final = 100_000  # records that are looked at only to count columns
-_STORED: Final = {"data": "value"}  # other columns are called the same in the log
+SMALL: Final = 100_000  # most records that are scanned just to count columns
+_STORED: Final = {"data": "value"}  # other columns have the same names in the log
 
 _ARROW: Final = {
     "offset": pa.int64(),
@@ -35,17 +35,17 @@ _ARROW: Final = {
 
 
 class PointInTime:
-    """As of when a statement sees the log."""
+    """The point in time at which a statement sees the log."""
 
     __slots__ = ("position", "time")
 
     def __init__(self, position: int | None, time: int | None) -> None:
-        self.position = position  # None: all that is committed
-        self.time = time  # ns since 1970; None: any
+        self.position = position  # None: everything that is committed
+        self.time = time  # ns since 1970; None: no limit
 
 
 class Relation:
-    """One stream, as one statement sees it. Raises TableNotFound, PositionGone."""
+    """One stream, as seen by one statement. Raises TableNotFound, PositionGone."""
 
     def __init__(
         self, engine: Engine, stream: Stream, moment: PointInTime, shapes: InferredSchemas, stop: Stop
@@ -72,25 +72,27 @@ class Relation:
         return [Column(name, kind) for name, kind in (*self.base().items(), *self._fields(everything=True))]
 
     def width(self) -> int:
-        """The number of columns. For a list of all tables, large streams are not read: it counts what is known."""
+        """The number of columns, for a list of all tables. Large streams are not scanned for it: only known fields are
+        counted.
+        """
         if self.declared is None and sum(span.end - span.start for span in self.stream.partitions) > SMALL:
             return len({*self.base(), *(field.name.lower() for field in self._shapes.known(self._column_source()))})
         return len(self.columns())
 
     def hidden(self) -> list[str]:
-        """Columns that are there when they are named, and are not part of `*`."""
+        """Columns that can be named but are not part of `*`."""
         if self.declared is None:
             return []
         shown = {column.name.lower() for column in self.declared.columns}
         return [name for name in self.base() if name not in shown]
 
     def query(self, needs: RequiredColumns) -> str:
-        """A SELECT that gives the rows, with the columns that are needed."""
+        """A SELECT that returns the rows, with the required columns."""
         if self.declared is not None:
             return self._typed_rows(self.declared, needs)
         return self._plain_rows(needs)
 
-    # -- streams as they are
+    # -- streams that are not declared
 
     def _plain_rows(self, needs: RequiredColumns) -> str:
         base = [name for name in self.base() if name in needs]
@@ -117,7 +119,7 @@ class Relation:
         return self.stream.dense and self._moment.position is None and self._moment.time is None
 
     def _counted(self, columns: Sequence[str]) -> str:
-        """Offsets need not be read: they are known."""
+        """Offsets without reading any records: they follow from the bounds."""
         parts = [
             "SELECT "
             + ", ".join(
@@ -133,7 +135,7 @@ class Relation:
     def _typed_rows(self, declared: Declared, needs: RequiredColumns) -> str:
         base = [name for name in self.hidden() if needs.named(name)]
         columns = [column for column in declared.columns if column.name in needs]
-        taken = columns or list(declared.columns[:1])  # whether an event is an object shows by taking something out
+        taken = columns or list(declared.columns[:1])  # extracting a field tells whether an event is an object
         fields = [Field(column.name, "JSON" if column.type == "JSON" else "VARCHAR") for column in taken]
         outputs = [f"{_fitting(column)} AS {identifier(column.name)}" for column in columns]
         outputs += [_base_column(name) for name in base]
@@ -176,7 +178,7 @@ class Relation:
 
 
 class _Source:
-    """A DuckDB source: a new stream of batches each time that it asks."""
+    """A source for DuckDB: a new stream of batches each time it is read."""
 
     def __init__(
         self, relation: Relation, engine: Engine, columns: Sequence[str], start: Mapping[int, int] | None
@@ -204,7 +206,7 @@ class _Source:
             self._engine.cause = QueryTooLarge("The statement needs more memory than there is")
             raise
         except Exception as error:
-            self._engine.cause = error  # of the log, or of whoever reads it
+            self._engine.cause = error  # an error of the log or of its reader
             raise
 
 
@@ -218,7 +220,7 @@ def _converted(name: str, array: pa.Array) -> pa.Array:
 
 
 def text_of(array: pa.Array) -> pa.Array:
-    """Binaries as text: the same bytes where all are UTF-8; where some are not, these in base64."""
+    """Binary values as text: the same bytes if all are valid UTF-8; otherwise invalid ones in base64."""
     try:
         return array.cast(pa.string())
     except pa.ArrowInvalid:
@@ -267,8 +269,9 @@ _ZONED: Final = f"[0-9]:[0-9:.]+{_ZONE}"
 
 
 def moment_of(text: str, cast: str) -> str:
-    """Text as TIMESTAMP_NS, by CAST or TRY_CAST. DuckDB itself would pass over a zone, and where it knows of zones it
-    has microseconds only: what is below them is added."""
+    """SQL for text as TIMESTAMP_NS, by CAST or TRY_CAST. DuckDB ignores a time zone in TIMESTAMP_NS, and its zoned type
+    has only microseconds: the remaining nanoseconds are added.
+    """
     below = f"epoch_ns(TRY_CAST(regexp_replace({text}, '{_ZONE}', '') AS TIMESTAMP_NS)) % 1000"
     zoned = f"make_timestamp_ns(epoch_ns({cast}({text} AS TIMESTAMPTZ)) + (coalesce({below}, 0) + 1000) % 1000)"
     return f"CASE WHEN regexp_matches({text}, '{_ZONED}') THEN {zoned} ELSE {cast}({text} AS TIMESTAMP_NS) END"

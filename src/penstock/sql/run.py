@@ -1,4 +1,4 @@
-"""One statement, from text to rows. A pure function of the catalog: nothing here knows where the streams come from."""
+"""One statement, from text to rows. Depends only on the catalog, not on where the streams come from."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from penstock.sql.star_expansion import hide
 from penstock.sql.text import Text, prepare
 from penstock.sql.values import fetch
 
-SCHEMA = "streams"  # where DuckDB finds them: no name of a statement can mean anything else
+SCHEMA = "streams"  # DuckDB's schema for streams: names in a statement can refer to nothing else
 
 
 class StatementRuntime:
-    """State kept from one statement to the next: engines, and the inferred schemas of streams. Thread-safe."""
+    """State shared by statements: engines, and the inferred schemas of streams. Thread-safe."""
 
     def __init__(self) -> None:
         self.engines = Engines()
         self.shapes = InferredSchemas()
 
     def warm(self, limits: QueryLimits) -> None:
-        """Do now what the first statement would wait for."""
+        """Initialize everything that the first statement would have to wait for."""
         warm()
         with self.engines.one(limits, Stop(limits.seconds)) as engine:
             engine.rows("SELECT json_type('{}')")
@@ -52,7 +52,7 @@ def run(
     workshop: StatementRuntime | None = None,
     stop: Stop | None = None,
 ) -> Rows:
-    """Raises QueryError and its kin, and what the catalog raises."""
+    """The result of a statement. Raises QueryError and its subclasses, and the catalog's errors."""
     text = prepare(sql, params)
     if text.reason is not None:
         catalog.break_glass(text.reason)
@@ -114,7 +114,7 @@ class _Statement:
         return Relation(self._engine, stream, self._moment, self._shapes, self._stop)
 
     def _prepared(self, tree: exp.Expr) -> exp.Expr:
-        """The query over views of DuckDB that stand for its streams."""
+        """The query, rewritten to use DuckDB views of its streams."""
         tree = adapt(tree)
         if isinstance(tree, exp.Values):
             tree = exp.select("*").from_(exp.Subquery(this=tree))
@@ -159,6 +159,6 @@ class _Statement:
 
 
 def _point(source: Source, view: str) -> None:
-    """Make a table of the statement mean a view."""
+    """Make a table in the statement refer to a view."""
     rename(source.node, view)
     source.node.set("db", exp.to_identifier(SCHEMA, quoted=True))

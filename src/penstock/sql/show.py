@@ -58,7 +58,7 @@ def _indexes(relation: Relation) -> Rows:
 
 
 def _tables(catalog: Catalog, relate: Relate) -> Iterator[Relation]:
-    """All that the caller may read, as far as they were there."""
+    """All tables that the caller may read and that exist at this point in time."""
     names = catalog.names()
     opened = catalog.open(names)
     for name in names:
@@ -67,14 +67,14 @@ def _tables(catalog: Catalog, relate: Relate) -> Iterator[Relation]:
         try:
             yield relate(opened[name])
         except TableNotFound:
-            continue  # not yet, at that position
+            continue  # does not exist at this position
 
 
 # -- information_schema
 
 
 def information(catalog: Catalog, relate: Relate, table: str) -> pa.Table:
-    """`information_schema.tables` or `.columns`, of the caller's tables only."""
+    """`information_schema.tables` or `.columns`, limited to the caller's tables."""
     if table == "tables":
         rows = [("penstock", "main", one.name, "BASE TABLE") for one in _tables(catalog, relate)]
         names = ["table_catalog", "table_schema", "table_name", "table_type"]

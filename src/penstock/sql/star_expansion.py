@@ -1,4 +1,4 @@
-"""Expansion of `*` for a declared table of which the statement also names a column that is not part of `*`."""
+"""Expansion of `*` for a declared table if the statement also names a column that is not part of `*`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.sql.column_pruning import Source
 
 
 def hide(source: Source, columns: Sequence[str]) -> None:
-    """Take these columns of the source out of the stars of the SELECT that it is in."""
+    """Exclude these columns of the source from the stars of its SELECT."""
     parent = source.node.parent
     select = parent.parent if isinstance(parent, exp.From | exp.Join) else None
     if not columns or not isinstance(select, exp.Select):
@@ -30,7 +30,7 @@ def hide(source: Source, columns: Sequence[str]) -> None:
         if isinstance(item, exp.Column) and item.table.lower() != source.alias:
             continue
         if isinstance(item, exp.Star) and select.args.get("joins"):
-            continue  # with USING, whose columns are there once
+            continue  # with USING, which merges columns
         left_out = [*(star.args.get("except_") or ()), *(exp.to_identifier(name, quoted=True) for name in columns)]
         star.set("except_", left_out)
     select.set("expressions", outputs)
@@ -41,5 +41,5 @@ def _merges(select: exp.Select) -> bool:
 
 
 def _of(select: exp.Select) -> list[str]:
-    """The names of what the SELECT reads, in order."""
+    """The names of the tables in the SELECT, in order."""
     return [str(part.this.alias_or_name) for part in (select.args["from_"], *select.args["joins"])]

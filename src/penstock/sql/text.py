@@ -1,7 +1,7 @@
-"""The text of a statement before it is parsed: what is too large or too deep to look at is refused, and what SQL's own
-grammar does not know is taken out: the moment that the statement is about, and the reason that the caller gives.
+"""The text of a statement before it is parsed: refuses text that is too large or nested too deeply, and extracts what
+SQL's grammar does not have: the point in time that the statement is about, and the caller's reason.
 
-Only words are looked at here, so that text in quotes and comments is never mistaken for them.
+It works on tokens, so that quoted text and comments are never misinterpreted.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from penstock.broker.queries.query import Timestamp, Value
 from penstock.sql.dialect import Dialect
 
 MAX_BYTES: Final = 1 << 20
-MAX_WORDS: Final = 10_000  # more take the parser seconds
+MAX_WORDS: Final = 10_000  # parsing more takes seconds
 MAX_INSERT_WORDS: Final = 50_000
-MAX_DEPTH: Final = 50  # of parentheses, and of what else nests
+MAX_DEPTH: Final = 50  # of parentheses and other nesting
 MAX_NOTS: Final = 100
 MAX_SIGNS: Final = 100  # `- - - 1`
 MAX_SUBSCRIPTS: Final = 50  # `a[1][1][1]`
@@ -29,7 +29,7 @@ _DEEPER: Final = {"L_PAREN": ")", "L_BRACKET": "]", "L_BRACE": "}", "CASE": "END
 _HIGHER: Final = {"R_PAREN", "R_BRACKET", "R_BRACE", "END"}
 _SIGNS: Final = {"DASH", "PLUS", "TILDE"}
 _QUOTED: Final = {"STRING", "IDENTIFIER"}
-_OPERATORS: Final = _SIGNS | {"L_PAREN", "NULL", "NUMBER"}  # that begin an expression, and cannot follow a name
+_OPERATORS: Final = _SIGNS | {"L_PAREN", "NULL", "NUMBER"}  # begin an expression, and cannot follow a name
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MOMENT: Final = re.compile(
     r"(\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?)?)(?:\.(\d{1,9})\d*)?\s*(Z|[+-]\d\d(?::?\d\d)?)?"
@@ -37,10 +37,10 @@ _MOMENT: Final = re.compile(
 
 
 class Text(NamedTuple):
-    """A statement in words that the parser knows."""
+    """A statement in a form that the parser understands."""
 
     sql: str
-    first: str  # its first word, in capitals
+    first: str  # its first word, in upper case
     position: int | None = None  # AT OFFSET
     moment: int | None = None  # AS OF, in ns since 1970
     reason: str | None = None  # WITH BREAK_GLASS
@@ -117,7 +117,7 @@ def _words(sql: str) -> list[_Word]:
 
 
 def _guard(words: Sequence[_Word]) -> None:
-    """Refuses what takes a parser unreasonably long."""
+    """Refuse what would take the parser unreasonably long."""
     limit = MAX_INSERT_WORDS if words[0].kind == "INSERT" else MAX_WORDS
     if len(words) > limit:
         raise QueryInvalid(f"The statement has more than {limit} words: append many rows as events instead")
@@ -147,14 +147,15 @@ def _break_glass(words: list[_Word]) -> tuple[str | None, list[_Word]]:
 
 
 def _moment(words: list[_Word], at: int, params: Sequence[Value], marks: int) -> tuple[int, str, int] | None:
-    """If the words from `at` on say as of when: how many they are, what they give, and its value. `marks` is how many
-    parameters were written ? before."""
+    """If the words at `at` specify a point in time: their number, the kind ("position" or "moment"), and its value.
+    `marks` is the number of `?` parameters before.
+    """
     ahead = words[at : at + 7]
     said = " ".join("?" if word.kind in _QUOTED else word.upper for word in ahead).split()
     if said[:2] == ["AT", "OFFSET"] and len(ahead) > 2:
         value, length = _operand(ahead[2:], params, marks)
         if not length and ahead[2].kind not in _OPERATORS:
-            return None  # `at` is a name, and `offset` is another
+            return None  # `at` and `offset` are ordinary names here
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise QueryInvalid("AT OFFSET takes a position of the log: a number from 0 on")
         return 2 + length, "position", value
@@ -175,7 +176,7 @@ def _moment(words: list[_Word], at: int, params: Sequence[Value], marks: int) ->
 
 
 def _operand(words: Sequence[_Word], params: Sequence[Value], marks: int) -> tuple[Value, int]:
-    """The value of a literal or of a parameter, and how many words it is; (None, 0) if it is neither."""
+    """The value of a literal or a parameter, and its number of words; (None, 0) if it is neither."""
     if words and words[0].kind == "STRING":
         return words[0].text, 1
     if words and words[0].kind == "NUMBER" and words[0].text.isdecimal():
@@ -210,7 +211,7 @@ def _nanoseconds(value: Value) -> int:
         moment = datetime.fromisoformat(base + ("+00:00" if zone in (None, "Z") else zone))
     except ValueError:
         raise QueryInvalid(f"AS OF '{str(value)[:100]}' is no moment of the calendar") from None
-    if moment.tzinfo is None:  # a date alone has no place for a zone
+    if moment.tzinfo is None:  # a date without a time has no zone
         moment = moment.replace(tzinfo=UTC)
     return (moment - _EPOCH) // timedelta(seconds=1) * 1_000_000_000 + int((fraction or "0").ljust(9, "0"))
 

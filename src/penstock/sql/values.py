@@ -1,8 +1,8 @@
-"""Values on their way into DuckDB and out of it.
+"""Conversion of values to and from DuckDB.
 
-Every type of DuckDB becomes one of ours: whole numbers, text, truth values and moments. What is none of these is text,
-written so that nothing is lost; only a SUM of whole numbers that takes more than 64 bits is an error, because it would
-be a number in one row and text in the next.
+Every type of DuckDB is mapped to one of ours: integers, text, booleans and timestamps. All other types become text
+without loss. Only a SUM of integers beyond 64 bits is an error, because it would be a number in one row and text in the
+next.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ _PAGE: Final = 1_000
 
 
 def bind(tree: exp.Expr, params: Sequence[Value]) -> list[object]:
-    """Give the parameters in the tree their types; returns the values to bind to what is left of them.
+    """Replace the parameters in the tree by typed placeholders; returns the values to bind.
 
-    DuckDB takes the parameters of a prepared statement by number, so values are never part of its text."""
+    DuckDB takes parameters of a prepared statement by number, so values are never part of its text.
+    """
     used: dict[int, int] = {}
     for node in list(tree.find_all(exp.Placeholder)):
         number = int(str(node.this))
         value = params[number - 1]
         typed = exp.Null() if value is None else _typed(value, used.setdefault(number, len(used) + 1))
         if isinstance(node.parent, exp.Select) and node.arg_key == "expressions":
-            typed = exp.alias_(typed, f"${number}", quoted=True)  # a column is named after what the client wrote
+            typed = exp.alias_(typed, f"${number}", quoted=True)  # the column is named as the client wrote it
         node.replace(typed)
     return [_bound(params[number - 1]) for number in used]
 
@@ -60,7 +61,7 @@ def _bound(value: Value) -> object:
 
 
 def fetch(engine: Engine, query: exp.Expr, params: Sequence[Value], limits: QueryLimits) -> Rows:
-    """The result of a query. Raises QueryTooLarge and what `Engine` raises."""
+    """The result of a query. Raises QueryTooLarge and the errors of `Engine`."""
     bound = bind(query, params)
     sql = render(query)
     columns = described(engine, sql, bound)
@@ -87,7 +88,7 @@ def fetch(engine: Engine, query: exp.Expr, params: Sequence[Value], limits: Quer
 
 
 def described(engine: Engine, sql: str, bound: Sequence[object]) -> list[tuple[str, str]]:
-    """Names and types of the columns that a query gives."""
+    """Names and types of the columns that a query returns."""
     found = [(str(row[0]), str(row[1])) for row in engine.rows(f"DESCRIBE {sql}", bound)]
     if not found:
         raise QueryError("The statement gives no columns")
@@ -95,7 +96,7 @@ def described(engine: Engine, sql: str, bound: Sequence[object]) -> list[tuple[s
 
 
 def _output(kind: str, column: str, whole: Callable[[int], Value]) -> tuple[str, Callable[[Any], Value] | None]:
-    """The SQL type under which DuckDB returns a column, and the conversion of its values."""
+    """The SQL expression with which DuckDB returns a column, and the conversion of its values."""
     if kind in INTEGERS:
         return column, None if kind in _NARROW else whole
     if kind == "BOOLEAN" or kind == "VARCHAR":

@@ -52,7 +52,7 @@ class Queries:
         monotonic: Clock,
     ) -> None:
         self.policy = policy
-        self.on_waiting: Callable[[], None] | None = None  # somebody wants a statement carried out; None: nobody would
+        self.on_waiting: Callable[[], None] | None = None  # called when a statement waits; None: no SQL worker
         self.capability = capability
         self._state_log = state_log
         self._access = access

@@ -50,7 +50,7 @@ class QueryCapability:
         audit: Audit,
         monotonic: Clock,
     ) -> None:
-        self.on_stopped: Callable[[], None] | None = None  # the process is to stop a statement: see `to_stop`
+        self.on_stopped: Callable[[], None] | None = None  # called when a process has to stop one: see `to_stop`
         self._state_log = state_log
         self._access = access
         self._topics = topics
