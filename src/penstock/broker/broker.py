@@ -275,7 +275,7 @@ class Broker:
 
     @property
     def pending_commit(self) -> CommitGroup | None:
-        """The last group that holds state changes and is not committed yet."""
+        """The last group with state changes that is not committed yet; None if there is none."""
         return self.state_log.pending_commit
 
     @property
@@ -323,7 +323,7 @@ class Broker:
             self.caches.sweep()
 
     def maintain(self, now: int) -> None:
-        """Retention and the engine's own maintenance; about once a second. `now` is the wall clock, in µs."""
+        """Run retention and the engine's maintenance; called about once a second. `now` is the wall clock, in µs."""
         self._engine.maintain(self._retention_clock.read(now, self._monotonic()), self._retention.of)
         self.publications.clean(now)
         self.quotas.look(now, self.tables.sizes)

@@ -39,7 +39,7 @@ class TopicExists(BrokerError):
 
 
 class PartitionNotFound(BrokerError):
-    """The topic has fewer partitions."""
+    """The topic has no partition with this number."""
 
     def __init__(self, topic: str, partition: int, partitions: int) -> None:
         super().__init__(f"Partition {partition} not found in topic '{topic}'")
@@ -49,7 +49,7 @@ class PartitionNotFound(BrokerError):
 
 
 class QueueNotFound(BrokerError):
-    """No such queue, or none that this identity may use."""
+    """There is no such queue, or none that this identity may use."""
 
 
 class KeyNotFound(BrokerError):

@@ -53,7 +53,7 @@ class BrokerOptions(NamedTuple):
 
 
 def parse(options: Mapping[str, str]) -> DirectoryOptions | BrokerOptions:
-    """Raises OptionsUnusable."""
+    """The parsed options. Raises OptionsUnusable."""
     given = {name.lower().removeprefix("penstock."): str(text) for name, text in options.items()}
     path, servers = given.get("path", "").strip(), given.get("bootstrap.servers", "").strip()
     if bool(path) == bool(servers):

@@ -94,4 +94,4 @@ class Catalog(Protocol):
         """
 
     def break_glass(self, reason: str) -> None:
-        """Record the caller's reason for access in the audit log, before the statement runs."""
+        """Record the caller's reason for access, before the statement runs."""

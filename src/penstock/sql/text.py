@@ -55,7 +55,7 @@ class _Word(NamedTuple):
 
 
 def prepare(sql: str, params: Sequence[Value]) -> Text:
-    """Raises QueryInvalid, and QueryError if a parameter is missing."""
+    """The statement without its extensions. Raises QueryInvalid, and QueryError if a parameter is missing."""
     words = _words(sql)
     _guard(words)
     reason, words = _break_glass(words)

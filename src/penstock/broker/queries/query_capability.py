@@ -72,7 +72,7 @@ class QueryCapability:
             self.break_glass(statement.number, statement.reason)
 
     def page(self, number: int, rows: list[list[Value]]) -> None:
-        """Rows that come before those of `done`."""
+        """Rows that precede those of `done`."""
         self.find(number).pages += rows
 
     def done(self, number: int, rows: Rows) -> None:

@@ -33,7 +33,7 @@ from penstock.log.batch import RecordSlice
 from penstock.log.engine import Appended, CommitGroup, PartitionId, Records, number_of, partition_id, topic_of
 from penstock.log.errors import OffsetOutOfRange
 
-FETCH_BYTES: Final = 4 << 20  # most bytes of letters fetched at once, or one letter
+FETCH_BYTES: Final = 4 << 20  # most bytes of letters in one fetch; a single letter may be larger
 FETCH_LETTERS: Final = 10_000
 
 LettersRead: TypeAlias = Deferred[list[DeadLetter], "LetterPage"]

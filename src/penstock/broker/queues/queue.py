@@ -43,7 +43,7 @@ class QueueTerms(NamedTuple):
 
     name: str = ""
     lease: int = 0  # µs until the second delivery; doubled for each further one
-    attempts: int = 0  # deliveries in all; 0: no limit
+    attempts: int = 0  # total deliveries; 0: no limit
 
 
 class Queue(msgspec.Struct, array_like=True):

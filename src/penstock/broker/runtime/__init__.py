@@ -1,3 +1,3 @@
-"""The runtime used by every service: executor, scheduler, clocks, timers, metrics. Imports no other part of the
-broker.
+"""The runtime used by every service: executor, scheduler, clocks, timers, metrics. Except for `gauges.py`, it imports
+only names and door numbers from the rest of the broker.
 """

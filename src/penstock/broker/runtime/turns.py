@@ -155,7 +155,7 @@ class Turn:
         return False
 
     def give_way(self) -> None:
-        """Yield to other connections; `resume` is called in a later turn, perhaps immediately."""
+        """Yield to other connections; `resume` is called in a later turn, or immediately by an inline scheduler."""
         self.begun = False
         self.yielding = True
         self._turns.later(self._go_on)

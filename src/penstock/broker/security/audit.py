@@ -322,7 +322,7 @@ class Audit:
 
         def follow() -> ChainReport:
             for part in (part for plan in plans for part in plan.run()):
-                time.sleep(0)  # the event loop may have the interpreter
+                time.sleep(0)  # yield the GIL to the event loop
                 if not check.take(part.base_offset, part.values(), part.headers()):
                     break
             return check.report(first, end, over=stop == end)
@@ -458,7 +458,7 @@ class _Scan:
             if event is not None and self._fits(event):
                 fitting.append(index)
             if not index % BREATH:
-                time.sleep(0)  # the event loop may have the interpreter
+                time.sleep(0)  # yield the GIL to the event loop
         return fitting
 
     def events(self, skip: int, max_count: int) -> Iterator[AuditEvent]:

@@ -26,7 +26,7 @@ class Registered(msgspec.Struct, frozen=True):
 
 
 def check_name(tenant: str) -> None:
-    """Raises InvalidName."""
+    """Raises InvalidName unless this can be the name of a tenant."""
     check_scope(Scope(tenant, DEFAULT_SCOPE.namespace))
 
 
