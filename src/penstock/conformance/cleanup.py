@@ -2,7 +2,7 @@
 
 Protocols that can delete do so with the steps under `cleanup` in their files, on a separate connection after each
 conversation, however it ended. The others cannot. Penstock has all protocols on one log, so topics can be deleted
-through FlyMQ, which all its ports serve.
+through FlyMQ, which its TCP ports serve besides their own protocol.
 """
 
 from __future__ import annotations

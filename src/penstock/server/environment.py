@@ -13,7 +13,7 @@ from penstock.server.doors import FELIX, FLIGHT
 from penstock.transport.connection_limits import ConnectionTracker
 from penstock.transport.tcp_listener import BindPlan
 
-if TYPE_CHECKING:  # takes a while to load, and only one door needs it
+if TYPE_CHECKING:  # slow to import, and only one door needs it
     from penstock.transport.quic.certificate import Certificate
 
 SECRET: Final = ("key", "secret", "password", "token", "options")

@@ -105,7 +105,7 @@ class RpcServer(asyncio.Protocol):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's is no subclass of it
+        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's is not a subclass
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - the cause does not matter
         for task in self._tasks:

@@ -12,7 +12,7 @@ from penstock.log.errors import TableDamaged
 from penstock.workers.rpc import Handler, RemoteError, RpcClient, typed
 from penstock.workers.supervisor import Empty
 
-if TYPE_CHECKING:  # workers have no use for it, and would wait for it
+if TYPE_CHECKING:  # slow to import, and not used by workers
     from penstock.broker.broker import Broker
 
 

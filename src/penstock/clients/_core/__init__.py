@@ -65,9 +65,9 @@ connection, and logs in. In return it gets both clients:
     class AsyncClient(EchoMethods, AsyncClientCore): ...  # with an AsyncDriver
 
 A procedure that must stay on one connection gets it with `connection = yield CONNECTED`, sends batches with
-`connection.send(batch)`, which never blocks a task nor raises because of a lost connection, and waits with `yield
-Wait(connection, batch)`; then `batch.outcomes` has the results, and `batch.lost` the reason if some are missing. Before
-it sends much it yields `Drain(connection)`. Frames pushed by the server go to `NumberedRequests.pushed`, which puts
-them into an event buffer of the door and sets its `Signal`, for which `Wait` can wait. `Wait` also ends when the
+`connection.send(batch)`, which never blocks a task nor raises because of a lost connection, and waits with
+`yield Wait(connection, batch)`; then `batch.outcomes` has the results, and `batch.lost` the reason if some are missing.
+Before it sends much it yields `Drain(connection)`. Frames pushed by the server go to `NumberedRequests.pushed`, which
+puts them into an event buffer of the door and sets its `Signal`, for which `Wait` can wait. `Wait` also ends when the
 connection is lost.
 """

@@ -1,4 +1,4 @@
-"""Addresses of servers, as users write them: host, host:port or [host]:port. A Unix socket is a host that is a path."""
+"""Addresses of servers, as users write them: host, host:port or [host]:port. A host that is a path is a Unix socket."""
 
 from __future__ import annotations
 

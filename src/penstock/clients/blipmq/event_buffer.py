@@ -72,7 +72,7 @@ class Round:
 
 
 class ClientState:
-    """State of one client over all its connections."""
+    """State of one client across all its connections."""
 
     __slots__ = (
         "_next_id",

@@ -110,7 +110,7 @@ _TERMS: Final = struct.Struct(">IHH")  # lease in ms, attempts, length of the na
 
 
 def decode_subscribe(payload: bytes) -> tuple[bytes, int] | None:
-    """The topic, which may not be UTF-8, and the QoS. Anything that follows is ignored, like the original does, unless
+    """The topic, which may not be UTF-8, and the QoS. Anything that follows is ignored, as in the original, unless
     the QoS marks a `NAMED` queue."""
     if len(payload) < 3:
         return None

@@ -2,7 +2,7 @@
 cache.
 
 A message is a request or a reply; its class is its `type`. Fields are encoded in the original's order, and absent ones
-are left out, like the original does. Unknown fields are ignored.
+are left out, as in the original. Unknown fields are ignored.
 
 The two dialects share most messages and differ in a few rules: request ids of the specification are strings, but
 numbers are accepted too; those of the original are numbers only. The scopes of all cache messages are optional here,

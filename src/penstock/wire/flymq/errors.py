@@ -1,6 +1,6 @@
 """Errors of FlyMQ: those of the codec, and the frame that carries an error.
 
-After a `FrameError` nothing more can be decoded: the connection closes without a reply, like the original does. Every
+After a `FrameError` nothing more can be decoded: the connection closes without a reply, as in the original. Every
 other `ProtocolError` is reported and leaves the connection open.
 """
 

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 MAX_MESSAGE: Final = 1024  # characters of an error text; strings of a request may be as long as a frame
 
-# The JSON dialect has the codes of the specification, plus 403; the binary one those of the original server, plus 15: 1
-# bad frame, 2 bad request, 4 fetch failed, 5 commit failed, 10 no such topic or partition, 11 topic exists, 12 bad
+# The JSON dialect has the codes of the specification, plus 403; the binary one those of the original server, plus 15:
+# 1 bad frame, 2 bad request, 4 fetch failed, 5 commit failed, 10 no such topic or partition, 11 topic exists, 12 bad
 # partition count, 13 no such topic, 14 no such partition, 15 not allowed, 500.
 
 

@@ -3,7 +3,7 @@
     flags                          payload
     BATCH            0x0001        three names (tenant, namespace, stream), payloads
     BATCH | ACKED    0x0009        request id u64, mode u8 (1 per message, 2 per batch), then as 0x0001
-    BATCH | KEYED    0x0041        a key (length u16, bytes), then as 0x0001; 0x0049: behind the mode
+    BATCH | KEYED    0x0041        a key (length u16, bytes), then as 0x0001; 0x0049: after the mode
     ACK              0x0010        status u8 (0 stored, 1 not), request id u64, length u16, text
      | ACK_CODE      0x0210        after the text of a refusal: code u16, retry u8
      | ACK_DETAIL    0x0610        and a reason (length u16, UTF-8), pause in ms u64 (0: none)
@@ -18,7 +18,7 @@
     a name                         length u16, UTF-8
     payloads                       count u32, then for each of them: length u32, bytes
 
-Integers are big-endian. Bytes after the last payload are ignored, like the original does.
+Integers are big-endian. Bytes after the last payload are ignored, as in the original.
 """
 
 from __future__ import annotations

@@ -184,16 +184,16 @@ def stored_size(key: bytes | None, value: bytes, headers: Sequence[tuple[str, by
     return _SHORTEST_STORED + len(key or b"") + len(value) + texts
 
 
-# -- AUTH: two orders, and a form of success and of failure that is both (decision 5)
+# -- AUTH: two field orders, and forms of success and failure that are valid in both (decision 5)
 #
-#                        the document reads             the original reads
+#                        the specification reads        the original reads
 #   00                   failure                        failure
 #   s16 reason           error                          username
 #   00 00                username, empty                roles: count, whose other half is the next two bytes
 #   00 00                roles: count, with the next    ┘ none
 #   u16 n                ┘ n                            error: length
 #   09 20 reason         role 1, 0x0920 bytes long      ┘ tab, space, reason: n bytes
-#   padding of role 1    ┘                              ignored, as everything behind the last field
+#   padding of role 1    ┘                              ignored, like all bytes after the last field
 #   00 00 for the rest   roles 2 to n, all empty
 
 _ROLES: Final = many(S16)

@@ -1,7 +1,7 @@
 """The binary dialect, used by the original's own clients. Converts payloads to messages and back.
 
 A payload is one type byte and packed fields, big-endian. A string follows its length in two bytes, a byte string in
-four. Bytes after the last field of a request are ignored, like the original does. A response has the type of its
+four. Bytes after the last field of a request are ignored, as in the original. A response has the type of its
 request, except for an error.
 
     type   request                                             response
