@@ -16,7 +16,7 @@ from penstock.transport.tcp_listener import PortUnavailable
 
 logger = logging.getLogger(__name__)
 
-PATIENCE_SECONDS = 10.0  # longer than a takeover, for connections that arrive while there is no owner
+PATIENCE_SECONDS = 10.0  # added to the takeover time, for connections that arrive while there is no owner
 
 Waiting = dict[str, list[socket.socket]]
 """Connections of which nothing was read, by the first door of their port."""

@@ -38,7 +38,7 @@ class Dialect(Protocol):
     @property
     def reports_unknown_commit(self) -> bool:
         """An OffsetCommit for a topic or partition that does not exist is answered with success false. Otherwise it is
-        answered with success true, and kept until it exists."""
+        answered with success true, and kept for when it is created."""
 
     @property
     def max_record(self) -> int:
