@@ -19,7 +19,7 @@ NAMESPACE: Final = "x-penstock-namespace"
 AUTHORIZATION: Final = "authorization"
 
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
-"""What a ticket gets that asks for no particular columns. `expires` and `position` can be asked for too."""
+"""The default columns of a ticket. `expires` and `position` can be requested too."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
 Number = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
@@ -213,7 +213,7 @@ class Detail(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 DETAIL: Final = "Detail: Python exception: "
-"""What Arrow puts between an error's text and its detail."""
+"""The text that Arrow inserts between an error's message and its detail."""
 
 M = TypeVar("M")
 

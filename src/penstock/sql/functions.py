@@ -58,13 +58,13 @@ stddev_samp string_agg sum sum_no_overflow sumkahan var_pop var_samp variance
 """
 
 SCALAR: Final = frozenset(_SCALAR.split())
-"""That give a value for a row."""
+"""Functions that return a value per row."""
 
 AGGREGATE: Final = frozenset(_AGGREGATE.split())
-"""That give a value for a group, or for a window."""
+"""Functions that return a value per group or window."""
 
 TABLE: Final = frozenset({"range", "generate_series", "unnest", "json_each", "json_tree", "repeat", "repeat_row"})
-"""That stand in a FROM."""
+"""Functions allowed in a FROM clause."""
 
 MEASURED: Final = {"repeat": 10_000, "pad": 10_000, "generate_series": 1_000_000}
-"""How much these may make of one value. The names are the parser's."""
+"""The largest size that these may produce from one value. The names are the parser's."""

@@ -70,7 +70,7 @@ _STATEMENTS: Final = (
     "CREATE TABLE IF NOT EXISTS t (a BIGINT PRIMARY KEY, b TEXT NOT NULL, c DECIMAL(10, 2) NULL, PRIMARY KEY (a))",
     "DROP TABLE IF EXISTS t",
 )
-"""Kinds of nodes that only statements other than queries have."""
+"""Examples of the kinds of nodes that occur only in statements other than queries."""
 
 APPEND_ONLY: Final = "the log is append-only"
 

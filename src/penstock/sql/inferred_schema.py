@@ -45,7 +45,7 @@ _TYPES: Final = {
 OBJECT: Final = (
     "CASE WHEN starts_with(data, '{') THEN data WHEN starts_with(ltrim(data, E' \\t\\n\\r'), '{') THEN data END"
 )
-"""The event if it looks like a JSON object. Whether it is one shows when it is read."""
+"""The event if it looks like a JSON object; it is validated when it is read."""
 
 
 class Field(NamedTuple):
@@ -62,7 +62,7 @@ class ColumnSource(NamedTuple):
 
 
 Register = Callable[[Mapping[int, int] | None], str]
-"""Makes the events from these offsets on readable: gives the name of a relation with the column `data`."""
+"""Makes the events from these offsets on readable: returns the name of a relation with the column `data`."""
 
 
 class _InferredSchema:

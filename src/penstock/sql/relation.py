@@ -288,7 +288,7 @@ _FITTING: Final = {
         _INTEGER,
     ),
 }
-"""How a field is read as a type; others by TRY_CAST. What does not fit is NULL."""
+"""The SQL that reads a field as a type; other types use TRY_CAST. Values that do not match are NULL."""
 
 
 def _fitting(column: Column) -> str:

@@ -33,7 +33,7 @@ NAMES: Final = 10_000  # validated names that are cached
 FEW_KEYS: Final = 1_000  # that are sorted on the event loop
 
 SETTLED: Final = CommitGroup()
-"""What the answer about a cache in memory waits for: nothing. No crash takes back what was never promised to last."""
+"""A group that is already committed: replies about caches in memory, which are not durable, wait for nothing."""
 SETTLED.finish()
 
 

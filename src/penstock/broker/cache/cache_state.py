@@ -26,7 +26,7 @@ class Kept(msgspec.Struct, frozen=True, array_like=True, gc=False):
 CacheState: TypeAlias = dict[CacheName, dict[str, Kept]]
 
 Stored: TypeAlias = list[tuple[str, str, str, dict[str, Kept]]]
-"""The same in a snapshot. A dictionary is encoded as it is: there may be a hundred thousand values."""
+"""The same in a snapshot. The inner dictionary is encoded directly: there may be a hundred thousand values."""
 
 
 def apply_cached(cached: CacheState, event: CacheSet | CacheRemoved) -> None:

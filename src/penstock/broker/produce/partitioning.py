@@ -14,7 +14,7 @@ from penstock.broker.errors import PartitionNotFound
 from penstock.broker.state.state import Topic
 
 ANY: Final = -1
-"""A requested partition that leaves the choice to us. No other negative number does."""
+"""Requests any partition; other negative numbers are invalid."""
 
 LONG_KEY: Final = 1024  # bytes; longer keys are digested first, as this FNV is a loop in Python
 _REMEMBERED_KEY: Final = 64  # bytes; hashes of shorter keys are cached

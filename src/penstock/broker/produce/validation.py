@@ -24,7 +24,7 @@ from penstock.log.batch import Headers
 from penstock.log.engine import CommitGroup, PartitionId, Records, partition_id
 
 Check: TypeAlias = Callable[[Topic, Sequence[bytes]], dict[int, list[str]]]
-"""The reasons why values do not fit the schema of their topic, by index. See `Schemas.check`."""
+"""The reasons why values do not match the schema of their topic, by index. See `Schemas.check`."""
 
 REASON_CHARACTERS: Final = 1000  # of the reason in the headers of a dead letter
 

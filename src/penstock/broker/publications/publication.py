@@ -26,7 +26,7 @@ MAX_APP_CHARACTERS: Final = 255
 MAX_BATCH: Final = (1 << 63) - 1
 REMEMBERED_US: Final = 7 * 86_400_000_000  # an application that published within this time is never evicted
 ONCE: Final = "\0once-"
-"""How the names of applications begin that publish a single time. Nobody asks again, so they are not remembered."""
+"""Prefix of the names of one-time publications. They are never repeated, so they are not remembered."""
 
 
 class Running(msgspec.Struct, array_like=True):
@@ -49,7 +49,7 @@ class Publication(msgspec.Struct, array_like=True):
 
 
 Publications: TypeAlias = dict[bytes, Publication]
-"""By key; who published last comes last."""
+"""By key, in order of the last publication."""
 
 
 def app_key(identity: Identity, scope: Scope, app: str) -> bytes:

@@ -364,4 +364,4 @@ def _topic(state: State, part: _Part) -> Topic | None:
 
 
 FINAL: Final = (StagedNotFound, EntryTooLarge, RecordRejected, RecordTooLarge)
-"""What no later attempt at a publication that has begun could change."""
+"""Errors of a publication that has begun for which a retry is useless."""

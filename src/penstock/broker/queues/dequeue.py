@@ -21,7 +21,7 @@ from penstock.log.batch import EXPIRES, HEADERS, Headers, RecordSlice
 from penstock.log.engine import CommitGroup, ReadPlan, partition_id
 
 AT_MOST_ONCE: Final[Headers] = (("qos", b"0"),)
-"""The headers of a record whose producer wants it delivered once at most."""
+"""The headers of a record that its producer wants delivered at most once."""
 
 READ_BYTES: Final = 1 << 20  # approximate limit of one read, bytes
 NO_FRAME: Final = 1 << 62  # bytes: for a reader whose protocol has no frame limit

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 Clock: TypeAlias = Callable[[], int]
-"""Returns µs: since 1970 for a wall clock, since any moment for a monotonic one."""
+"""Returns µs: since 1970 for a wall clock, since an arbitrary time for a monotonic one."""
 
 
 def wall_clock() -> int:

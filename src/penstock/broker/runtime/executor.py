@@ -18,8 +18,8 @@ from penstock.log.engine import OPEN, CommitGroup
 logger = logging.getLogger(__name__)
 
 Executor: TypeAlias = Callable[[Callable[[], None], Callable[[], None]], None]
-"""`executor(work, done)` runs `work`, perhaps in a thread, then `done` on the caller's thread. `work` leaves its
-result, and its errors, where `done` can see them."""
+"""`executor(work, done)` runs `work`, perhaps on a thread, then `done` on the caller's thread. `work` must not
+raise: it stores its result, or its error, for `done`."""
 
 
 Found = TypeVar("Found")

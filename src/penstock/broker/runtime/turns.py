@@ -35,7 +35,7 @@ class Worker(Protocol):
 
 
 OnSlow = Callable[[int, Worker], None]
-"""Told of work that took so many ns at once."""
+"""Called with the ns of one uninterrupted piece of work."""
 
 
 def _ignore(nanoseconds: int, worker: Worker) -> None:

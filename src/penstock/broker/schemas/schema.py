@@ -19,7 +19,7 @@ from penstock.broker.state.events import SchemaModeSet, SchemaRegistered, Schema
 from penstock.broker.tenancy.fair_share import check_room
 
 KEPT_EMPTY: Final = 10_000
-"""Subjects without a version that are remembered for the numbers that they have used up."""
+"""Subjects without versions that are remembered, so that their version numbers are not reused."""
 
 
 class SchemaKind(enum.StrEnum):

@@ -40,13 +40,13 @@ DIRECTIONS: Final = {
 }
 
 Registered: TypeAlias = tuple[Schema, CommitGroup | None]
-"""The version, and the group that it is true with; None if it is true already."""
+"""The version, and the group that commits it; None if it is committed already."""
 
 
 Reasons: TypeAlias = list[str]
 
 Decoded: TypeAlias = tuple[Reasons, Any]
-"""Why a message cannot be shown, or its value."""
+"""The reasons why a message cannot be shown, and its value."""
 
 
 class _Prepared(NamedTuple):

@@ -55,13 +55,13 @@ class Identity(NamedTuple):
 
 ANONYMOUS: Final = Identity("anonymous")
 ADMINISTRATOR: Final = Identity("admin@socket")
-"""Whoever may open the data directory's own socket, or the directory itself."""
+"""Any client of the data directory's own socket, or with access to the directory itself."""
 
 CERTIFICATE: Final = "cert:"
-"""What the names of identities begin with that a TLS client's certificate proves; behind it comes its common name."""
+"""Prefix of identities authenticated by a TLS client certificate, followed by its common name."""
 
 EVERYWHERE: Final = Scope("*", "*")
-"""The scope of what belongs to no tenant; only grants with `*` as tenant and namespace cover it."""
+"""The scope of things that belong to no tenant; only grants with `*` as tenant and namespace cover it."""
 
 
 @lru_cache(maxsize=4096)
@@ -108,17 +108,18 @@ ADMINISTRATION: Final = Grant(ADMINISTRATOR.name, frozenset({Permission.ADMIN}))
 
 
 LISTED: Final = frozenset({Permission.READ, Permission.WRITE, Permission.COMMIT, Permission.DESCRIBE})
-"""What a topic's own list can give. Everything else takes a grant."""
+"""Permissions that a topic's access list can give. All others require a grant."""
 
 CLASSIFIED: Final = frozenset({Permission.READ, Permission.WRITE})
-"""What also takes PHI, if the topic is of that class. A topic's own list does not give it."""
+"""Permissions that also require PHI, if the topic is of that class. A topic's access list does not give it."""
 
 OF_CACHES: Final = frozenset({Permission.CACHE_READ, Permission.CACHE_WRITE})
-"""What is asked of a cache. A cache is no topic, even if one has the same name: topics' lists and classes say nothing
-about it."""
+"""Permissions on caches. A cache is not a topic, even if one has the same name: access lists and data classes of
+topics do not apply to it."""
 
 _LOOKING: Final = frozenset({Permission.READ, Permission.COMMIT, Permission.DESCRIBE})
-"""What who may see the audit log of a tenant may do to the broker's own topics. Everything else nobody may."""
+"""Permissions on internal topics for identities that may read the tenant's audit log. Nobody has any other
+permission on them."""
 
 
 class TopicAcls(Protocol):

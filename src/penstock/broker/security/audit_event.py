@@ -71,7 +71,8 @@ TYPES: Final = (
 OFTEN: Final = frozenset(
     {"auth.success", "query.insert", "stream.append", "stream.read", "record.produce", "cache.put", "cache.delete"}
 )
-"""Clients can cause these as often as they like. Whoever breaks the glass is told of each time."""
+"""Events that clients can cause at any rate, so they are throttled. Uses of break-glass are not among them: each is
+recorded."""
 
 DAY: Final = 86_400  # s
 MAX_TEXT: Final = 255  # characters of each field of an event: clients choose some of them

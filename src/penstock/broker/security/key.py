@@ -45,7 +45,7 @@ _SALT_BYTES: Final = 16
 _SECRET_BYTES: Final = 32
 
 Verdict: TypeAlias = Identity | Literal["locked"] | None
-"""Whose key it is; None if nobody's; "locked" if so many were that they are not looked at for a while."""
+"""The identity of a key; None if there is no such key; "locked" if it was not checked because of too many failures."""
 
 
 class Key(msgspec.Struct, array_like=True, frozen=True):

@@ -45,7 +45,7 @@ ROLES: Final[Mapping[str, Callable[[str, str], tuple[Grant, ...]]]] = {
     "auditor": _auditor,
     "phi": _phi,
 }
-"""Beside those of `user.BUILT_IN`."""
+"""In addition to `user.BUILT_IN`."""
 
 
 def check(directory: Directory, tenant: str, roles: Sequence[str]) -> None:

@@ -26,7 +26,7 @@ _JSON: Final = re.compile(rb'\s*\{\s*["}]')  # the beginning of a JWKS, which no
 
 
 _UNUSABLE: Final = (JoseError, UnsupportedAlgorithm, ValueError, TypeError, KeyError)
-"""What the library raises for a key that it cannot make anything of."""
+"""Exceptions of the library for an unusable key."""
 
 
 class _SetMember(msgspec.Struct, frozen=True):

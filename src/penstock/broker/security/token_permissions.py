@@ -42,7 +42,7 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "ns.manage": Action("namespace", _MANAGED),
     "tenant.manage": Action("tenant", _MANAGED),
 }
-"""Others mean nothing here: a cache need not be made, and who may grant what is decided by the issuer."""
+"""Other actions are ignored: caches need not be created, and the issuer decides who may grant what."""
 
 _ALSO: Final[Mapping[str, str]] = {"ns": "namespace"}  # alternative spellings of kinds
 

@@ -37,10 +37,10 @@ PERMISSIONS: Final[Mapping[str, frozenset[Permission]]] = {
     "admin": frozenset({Permission.ADMIN}),
     "phi": frozenset({Permission.PHI}),  # in addition to `read` and `write`; included in `admin`
 }
-"""The coarse permissions that roles are made of, and what each is in the access check."""
+"""The coarse permissions of roles, and the corresponding permissions of the access check."""
 
 ADMINISTRATION: Final = ("read", "write", "admin")
-"""What administrators are told that they have. They have the others too; clients know these three."""
+"""The permissions shown for administrators. They have all others too, but clients know only these three."""
 
 
 class User(msgspec.Struct, frozen=True):

@@ -342,7 +342,7 @@ AnyEvent: TypeAlias = (
 )
 
 UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What a decoder raises for bytes that nobody wrote who uses the same types."""
+"""Exceptions of a decoder for bytes that were not encoded with the same types."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[AnyEvent] = msgspec.msgpack.Decoder(AnyEvent)

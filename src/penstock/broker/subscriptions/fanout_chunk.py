@@ -22,7 +22,7 @@ VALUE_OVERHEAD: Final = 48  # memory of a value in addition to its bytes
 CHUNK_OVERHEAD: Final = 640  # likewise, for a chunk
 
 ValueRun: TypeAlias = tuple[int, list[bytes]]
-"""Values without a gap between them, and the offset of the first."""
+"""Consecutive values, and the offset of the first."""
 
 
 class ChunkLimits(NamedTuple):

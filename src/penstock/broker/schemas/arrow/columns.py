@@ -261,4 +261,4 @@ def _json_default(value: Any) -> Any:
 
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=_json_default)
 JSON: Final = Scalar(pa.string(), _json)
-"""What no Spark type can be found for: the value as JSON text."""
+"""Values that no Spark type fits, as JSON text."""

@@ -34,7 +34,7 @@ MAX_COLUMNS: Final = 2_000  # at all depths; references can expand a small defin
 MAX_DEPTH: Final = 32
 
 Path: TypeAlias = tuple[set[str], ...]
-"""For every value that the one looked at is in, the places in the definition that apply to it."""
+"""For each enclosing value, the pointers of the rules that apply to it."""
 
 LONG_RANGE: Final = range(-(1 << 63), 1 << 63)
 DIGITS: Final = 38  # of a decimal

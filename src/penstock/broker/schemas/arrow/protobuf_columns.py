@@ -153,7 +153,7 @@ SCALARS: Final[dict[int, Column]] = {
     FieldDescriptor.TYPE_BYTES: BINARY,
 }
 MESSAGE: Final = Scalar(pa.string(), _json)
-"""A message that no Spark type can be found for, such as one that holds itself: as JSON text."""
+"""A message that no Spark type fits, such as a recursive one, as JSON text."""
 
 WELL_KNOWN: Final[dict[str, Column]] = {
     "google.protobuf.Timestamp": Scalar(pa.timestamp("us", "UTC"), _timestamp),

@@ -24,7 +24,7 @@ from typing import Any, Final, TypeAlias
 Walker: TypeAlias = Callable[[bytes, int], int]
 
 MAX_NESTING: Final = 200
-"""About how deep data may be nested; Python's own limit on nested calls is what counts."""
+"""The approximate nesting limit of data, for messages; the actual limit is Python's recursion limit."""
 
 
 class Bad(Exception):

@@ -10,13 +10,13 @@ from penstock.broker.schemas.schema import Schema
 MAX_PROBLEMS: Final = 10  # in the result of `compatible`
 
 Validator: TypeAlias = Callable[[bytes], list[str]]
-"""Why a message does not fit; nothing if it does. Takes time and memory in proportion to the message, whatever is in
-it, and never raises."""
+"""The reasons why a message is invalid; empty if it is valid. Takes time and memory proportional to the message,
+whatever its content, and never raises."""
 
 
 Decoder: TypeAlias = Callable[[bytes], Any]
-"""The value of a message that fits, as JSON can say it; bytes in it are base64 there. Takes memory in proportion to the
-message; raises ValueError for what fits and cannot be shown."""
+"""The value of a valid message in JSON's types; bytes become base64. Takes memory proportional to the message;
+raises ValueError for a valid message that cannot be represented."""
 
 
 class Sides(NamedTuple):

@@ -34,8 +34,7 @@ ALIKE: Final = {
     "if": (None, ("then", "else")),
     "not": (None, ()),
 }
-"""Rules that are only looked at for being the same on both sides: the type that each is about, and what belongs to
-it."""
+"""Rules that are only compared for equality: the type to which each applies, and the keywords that belong to it."""
 ASSERTED: Final = ("format", "contentEncoding", "contentMediaType")  # likewise, but only annotations in later drafts
 LAST_ASSERTING: Final = 7
 DEFINITIONS: Final = ("$defs", "definitions")

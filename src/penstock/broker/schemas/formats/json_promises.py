@@ -17,7 +17,7 @@ from penstock.broker.schemas.formats.json_document import Node
 MAX_CHOICES: Final = 64  # combinations of alternatives at one place
 
 EVERY_TYPE: Final = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
-"""Here `number` is a number that is no integer."""
+"""Here `number` means a number that is not an integer."""
 
 _FINITE: Final[dict[str, list[Any]]] = {"boolean": [False, True], "null": [None]}
 

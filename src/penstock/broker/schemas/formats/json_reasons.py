@@ -18,21 +18,21 @@ MAX_STEPS: Final = 5_000
 MAX_REASONS: Final = 10
 
 Engine: TypeAlias = Callable[[dict[str, Any]], jsonschema_rs.Validator]
-"""Makes a validator of a schema that may have references to `DEFINITION`."""
+"""Makes a validator for a schema, which may have references to `DEFINITION`."""
 
 DEFINITION: Final = "urn:penstock:definition"
-"""What the whole definition is called in those references."""
+"""The URI of the whole definition in those references."""
 
 SIMPLE: Final = frozenset(
     {"type", "required", "enum", "const", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
      "minLength", "maxLength", "pattern", "format", "minItems", "maxItems", "uniqueItems", "minProperties",
      "maxProperties", "dependentRequired", "contentEncoding", "contentMediaType"}
 )  # fmt: skip
-"""Rules about a value that hold no rules themselves."""
+"""Rules that do not contain other rules."""
 
 COMPOUND: Final = ("anyOf", "oneOf", "not", "if", "contains", "patternProperties", "propertyNames", "dependentSchemas",
                    "unevaluatedProperties", "unevaluatedItems")  # fmt: skip
-"""Rules that are told as a whole."""
+"""Rules that are reported as a whole."""
 
 TYPES: Final = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object",
                 type(None): "null"}  # fmt: skip
