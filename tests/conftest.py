@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import Phase, settings
-from tests.spark.class_archive import java_options
+from tests.spark.environment import variables
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling, Scheduling
 
@@ -25,9 +25,7 @@ settings.register_profile(  # for `make canaries`: whether it fails, always alik
 )
 settings.load_profile("penstock")
 
-# For every Spark that a test starts, in whatever process: many short lives, without anybody's own settings.
-os.environ["JDK_JAVA_OPTIONS"] = java_options()
-os.environ["SPARK_CONF_DIR"] = "/nonexistent"  # a directory that has something in it would keep Java from the archive
+os.environ.update(variables())  # for every Spark that a test starts, in whatever process
 
 TIERS = ("spark", "crash", "process", "unit")  # in the order in which they run: the longest first
 TIER = pytest.StashKey[str]()

@@ -14,22 +14,19 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from tests.spark.environment import JAVA, home, make_home
 from tests.spark.java import java_is_there
 
-ARCHIVE = Path(__file__).parents[2] / "build" / "spark-classes.jsa"
-SHORT_LIVES = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a quick compiler is worth more than a good one
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-
-
-def java_options() -> str:
-    """For every JVM that a test starts, in whatever process."""
-    return f"{SHORT_LIVES} -XX:SharedArchiveFile={ARCHIVE}" if ARCHIVE.exists() else SHORT_LIVES
 
 
 def write(file: Path) -> None:
     file.parent.mkdir(exist_ok=True)
-    environment = os.environ | {
-        "JDK_JAVA_OPTIONS": f"{SHORT_LIVES} -Xlog:cds=off -Xlog:class+path=off",
+    make_home()  # first: an archive is for one path of classes
+    environment = os.environ | home()
+    environment |= {
+        "JDK_JAVA_OPTIONS": " ".join((*JAVA, "-Xlog:cds=off", "-Xlog:class+path=off")),
+        "SPARK_CONF_DIR": "/nonexistent",
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
