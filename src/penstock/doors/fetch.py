@@ -1,6 +1,6 @@
-"""One fetch on its way: plan a read, run it here or off the loop, go on past expired records, reply.
+"""One fetch in progress: plan a read, run it on or off the event loop, continue past expired records, reply.
 
-A door says what to read next, what to keep of it, and when that is enough.
+The door decides what to read next, which records to keep, and when to reply.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.log.batch import RecordSlice
 class Step(enum.Enum):
     """The step after a read."""
 
-    READ = enum.auto()  # the next one
+    READ = enum.auto()  # plan and run another read
     REPLY = enum.auto()
     WAIT = enum.auto()  # until the door calls `resume`
 
@@ -30,8 +30,8 @@ WAIT: Final = Step.WAIT
 
 
 class FetchTask(ABC):
-    """A `PendingReply`. All methods but `_collect` are called on the broker's thread; they may raise, which is the
-    reply then."""
+    """A `PendingReply`. All methods except `_collect` are called on the broker's thread; an exception becomes the
+    reply."""
 
     __slots__ = (
         *("broker", "executor", "offloaded", "plan", "started"),
@@ -41,16 +41,16 @@ class FetchTask(ABC):
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.plan: VisibleRead | None = None  # the last read
-        self.offloaded = False  # whether that was run off the loop, so that anything may have changed meanwhile
+        self.offloaded = False  # it ran off the loop: anything may have changed meanwhile
         self.started = broker.metrics.timer()
         self._caller = broker.metrics.caller
-        self.executor: Executor | None = None  # where every read has to run; None: here, unless it needs the disk
+        self.executor: Executor | None = None  # for all reads; None: on the loop unless the disk is needed
         self._error: Exception | None = None
-        self._sending = False  # a read is being handed to the executor
-        self._returned = False  # and was done at once
+        self._sending = False  # a read is being submitted to the executor
+        self._returned = False  # and completed synchronously
         self._on_complete: Completion | None = None
 
-    # -- what a door defines
+    # -- defined by a door
 
     @abstractmethod
     def _next_plan(self) -> VisibleRead | None:
@@ -58,7 +58,7 @@ class FetchTask(ABC):
 
     @abstractmethod
     def _collect(self, slices: list[RecordSlice]) -> None:
-        """Keep what is wanted of a read. On any thread."""
+        """Keep the requested records of a read. Called on any thread."""
 
     @abstractmethod
     def _after_read(self, plan: VisibleRead) -> Step:
@@ -72,10 +72,10 @@ class FetchTask(ABC):
         return error
 
     def _count(self, messages: int, size: int) -> None:
-        """So many are in the reply."""
+        """Count the records in the reply."""
         self.broker.metrics.fetched(messages, size, self.started, self._caller)
 
-    # -- what the pipeline calls
+    # -- called by the pipeline
 
     def start(self, on_complete: Completion) -> None:
         self._on_complete = on_complete
@@ -84,11 +84,11 @@ class FetchTask(ABC):
     def cancel(self) -> None:
         self._on_complete = None
 
-    # -- one read after the other
+    # -- the reads
 
     def resume(self) -> None:
-        """Read until there is something to reply. Reads that need the disk are run off the loop. Never raises: an error
-        is the outcome."""
+        """Read until there is a reply. Reads that need the disk run off the loop. Never raises: an error becomes the
+        outcome."""
         try:
             self._advance()
         except Exception as error:  # noqa: BLE001 - the error boundary is the pipeline's
@@ -105,7 +105,7 @@ class FetchTask(ABC):
             if not self.offloaded:
                 try:
                     self._collect(plan.run())
-                except Exception as error:  # noqa: BLE001 - the door may have an answer all the same
+                except Exception as error:  # noqa: BLE001 - the door may still have a reply
                     self._complete(self._failed(error))
                     return
             elif not self._submit(self.broker.executor if executor is None else executor):
@@ -114,7 +114,7 @@ class FetchTask(ABC):
                 return
 
     def _submit(self, executor: Executor) -> bool:
-        """Hand a read to the executor. Whether it is done already: else `_on_read` goes on."""
+        """Submit a read to the executor. Whether it is already done; otherwise `_on_read` continues."""
         self._sending, self._returned = True, False
         executor(self._read, self._on_read)
         self._sending = False
@@ -131,9 +131,9 @@ class FetchTask(ABC):
             self._complete(error)
 
     def _read(self) -> None:
-        """On any thread."""
+        """Run the read. Called on any thread."""
         if self._on_complete is None:
-            return  # it waited for its turn, and meanwhile the client went away
+            return  # the client disconnected while the read was queued
         try:
             assert self.plan is not None
             self._collect(self.plan.run())
@@ -141,8 +141,8 @@ class FetchTask(ABC):
             self._error = error
 
     def _goes_on(self, plan: VisibleRead) -> bool:
-        """Whether to read on at once. Raises what the door does: the topic may be deleted, or the right to read it
-        revoked."""
+        """Whether to read on immediately. Raises the door's errors: the topic may be deleted, or the permission to read
+        it revoked."""
         if self._error is not None:
             self._complete(self._failed(self._error))
             return False

@@ -1,10 +1,10 @@
-"""Login allowances: what a client may ask and send before it logs in, where it has to, and how often it may try to.
+"""Login allowances: how much a client may request and send before a required login, and how many logins it may try.
 
-With security on, and if nothing is granted to those who have not logged in, a connection that has not may ask a few
-times: enough for every client's login, and for some mistakes. After that it is closed. Where there is no login, or
-where strangers have grants, nobody is closed for it: they only have a smaller share of each turn
-(`broker/runtime/turns`). Who tries to log in again and again in vain is closed everywhere: to check a secret takes
-milliseconds, where everything else that a stranger may ask takes microseconds.
+With security on and without grants for anonymous clients, a connection may send a few requests before it logs in:
+enough for every client's login, and some mistakes. Then it is closed. If no login is required, or anonymous clients
+have grants, connections are not closed for this; they only have a smaller share of each turn (`broker/runtime/turns`).
+Repeated failed logins close a connection in any case: checking a secret takes milliseconds, all other requests before a
+login take microseconds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.errors import AccessDenied
 from penstock.broker.security.access import Identity
 
-LOGINS: Final = 8  # that a connection may try in vain: more than the lock-out lets one name fail
+LOGINS: Final = 8  # failed attempts per connection: more than the lockout allows for one name
 
 
 class LoginAllowance:
@@ -31,25 +31,25 @@ class LoginAllowance:
         self._failed = 0
 
     def ask(self) -> bool:
-        """One more request; False if that is too many."""
+        """Count a request; False if it exceeds the allowance."""
         self._requests += 1
         return self._failed < LOGINS and (self._requests <= self.requests or not self.requests)
 
     def not_logged_in(self) -> None:
-        """One more login that has not succeeded, or not yet."""
+        """Count a login that has failed, or is not complete yet."""
         self._failed += 1
 
     def feed(self, size: int) -> bool:
-        """So many more bytes; False if that is too many."""
+        """Count received bytes; False if they exceed the allowance."""
         self._fed += size
         return self._fed <= self.bytes or not self.bytes
 
     def reset(self) -> None:
-        """The client has logged in."""
+        """Start over after a login."""
         self._requests = self._fed = self._failed = 0
 
     def refusal(self) -> AccessDenied:
-        """The error for the request that was one too many."""
+        """The error for the request that exceeded the allowance."""
         if self._failed >= LOGINS:
             return AccessDenied(f"login required: {self._failed} logins were in vain; the connection is closed")
         return AccessDenied(f"login required: {self.requests} requests came without one; the connection is closed")

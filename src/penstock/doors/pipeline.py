@@ -1,17 +1,17 @@
-"""The dispatch loop of every door: the requests of one connection are carried out and answered strictly in order.
+"""The dispatch loop of every door: the requests of one connection are executed and answered strictly in order.
 
-`feed` keeps the requests that bytes complete. `dispatch` takes one after the other: look its handler up in the door's
-table, wait if it must (a read waits for earlier writes, everything for a client that does not take its replies),
-execute it inside the one error boundary, and queue its reply behind the commit that it depends on. A reply that takes
-its time holds up the requests behind it. Input is fed in slices and requests are executed one by one, each only while
-the connection's share of the turn lasts (`broker/runtime/turns`); then other connections have theirs. A client that has
-to log in and does not is closed after a few requests (`login_allowance`). `discard` drops what was not carried out.
+`feed` parses bytes into requests. `dispatch` handles one request after another: looks up its handler in the door's
+table, waits if necessary (reads wait for earlier writes, and all requests for a client that does not receive its
+replies), executes it inside the error boundary, and queues its reply behind the commit that it depends on. A pending
+reply delays the requests after it. Input is fed in slices and requests are executed one by one, within the connection's
+share of the turn (`broker/runtime/turns`); then other connections have theirs. A client that does not log in, although
+it must, is disconnected after a few requests (`login_allowance`). `discard` drops requests that were not executed.
 
-Whatever goes on later, after a read, a commit, a wait or another's turn, comes back through `work`, `_complete` or
-`guard`, and so into the same boundary: an error that nobody expected is counted, logged once, told in the protocol's
-own words where a request waits for its reply, and ends this connection alone.
+Every continuation, after a read, a commit, a wait or another connection's turn, enters through `work`, `_complete` or
+`guard`, and so is inside the same boundary: an unexpected error is counted, logged once, reported in the protocol's
+format if a request waits for its reply, and closes only this connection.
 
-A door's session says how bytes become requests, and how replies and errors become bytes.
+A door's session parses bytes into requests, and encodes replies and errors.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from penstock.log.engine import CommitGroup
 
 logger = logging.getLogger(__name__)
 
-FLUSH_BYTES: Final = 256 << 10  # replies of this size are not collected any further before they are sent
-FEED_BYTES: Final = 256 << 10  # of input that are cut into frames at once: 15 ms, if there are only the smallest
-STRANGER_FEED_BYTES: Final = 64 << 10  # the same for those who have not logged in
-NO_SLICES: Final = 1 << 62  # where frames are cut one at a time
+FLUSH_BYTES: Final = 256 << 10  # replies of this size are sent before more are collected
+FEED_BYTES: Final = 256 << 10  # of input that are split into frames at a time: 15 ms if all frames are minimal
+STRANGER_FEED_BYTES: Final = 64 << 10  # the same before login
+NO_SLICES: Final = 1 << 62  # for doors that split off one frame at a time
 
 
 class RequestPipeline(ABC):
@@ -49,11 +49,11 @@ class RequestPipeline(ABC):
     """The name of the door, for log lines."""
 
     feed_bytes: int = FEED_BYTES
-    """Bytes of input that are fed at once."""
+    """Bytes of input that are fed at a time."""
 
     expected: tuple[type[Exception], ...] = ()
-    """Errors that the client is told. Anything else is a mistake of ours: logged, told as such, and the end of the
-    connection."""
+    """Errors that are reported to the client. Any other is a bug: it is logged, reported as an internal error, and
+    closes the connection."""
 
     def __init__(self, broker: Broker, channel: Channel) -> None:
         self.broker = broker
@@ -68,25 +68,25 @@ class RequestPipeline(ABC):
         self.figures.sessions_opened += 1
         self._turns = broker.turns
         self._turn = Turn(broker.turns, self._resume)
-        self._allowance: LoginAllowance | None = None  # of a client that has to log in and has not
-        self._inbox: deque[bytes] = deque()  # input that was not fed yet,
-        self._fed = 0  # but for so many bytes of its first piece
+        self._allowance: LoginAllowance | None = None  # until a required login
+        self._inbox: deque[bytes] = deque()  # input that was not fed yet, except
+        self._fed = 0  # this many bytes of its first chunk
         self._inbox_bytes = 0
-        self._cost = 1  # of the request that `_peek` gave, out of `MAX_PER_TURN`
-        self._running: Handler | None = None  # of the last request that was executed
-        self._pending: PendingReply | None = None  # the reply to the last request that was executed
+        self._cost = 1  # of the request from `_peek`, out of `MAX_PER_TURN`
+        self._running: Handler | None = None  # of the last executed request
+        self._pending: PendingReply | None = None  # the reply to the last executed request
         self._awaited: Any = None  # that request
 
-    # -- what a door defines: requests
+    # -- defined by a door: requests
 
     @abstractmethod
     def feed(self, data: bytes) -> None:
-        """Keep the requests that these bytes complete. After bytes that cannot be understood, call `reject_input` or,
-        if the requests before them are still to be answered, `end_input`."""
+        """Store the requests that these bytes complete. After undecodable bytes, call `reject_input` or, if earlier
+        requests must still be answered, `end_input`."""
 
     @abstractmethod
     def _peek(self) -> Any:
-        """The next request, which stays the next one until `_invoke`; None if there is none for now."""
+        """The next request, which remains the next until `_invoke`; None if there is none for now."""
 
     @abstractmethod
     def _handler(self, request: Any) -> Handler | None:
@@ -94,50 +94,50 @@ class RequestPipeline(ABC):
 
     @abstractmethod
     def _invoke(self, handler: Handler | None, request: Any) -> Outcome | None:
-        """Remove the request that `_peek` gave, and carry it out. None: it was answered, or will be. May raise
-        anything: this is inside the error boundary."""
+        """Remove the request from `_peek`, and execute it. None: it has been, or will be, answered. May raise anything:
+        this is inside the error boundary."""
 
     @property
     @abstractmethod
     def _drained(self) -> bool:
-        """Whether no request is left that could be carried out now or after a wait."""
+        """Whether there is no request left that could be executed now or after a wait."""
 
     @property
     @abstractmethod
     def _input_bytes(self) -> int:
-        """Bytes of input that are kept."""
+        """Bytes of buffered input."""
 
     @abstractmethod
     def _discard_input(self) -> None:
-        """Drop all input that was not carried out."""
+        """Drop all input that was not executed."""
 
-    def _release(self) -> None:  # noqa: B027 - most doors have nothing of the kind
-        """Give up what belongs to the connection alone: it takes no more requests."""
+    def _release(self) -> None:  # noqa: B027 - most doors have nothing to release
+        """Release the resources of the connection: no more requests will be executed."""
 
     def _logged_in(self) -> bool:
-        """Asked of doors that have an allowance for those who have not."""
+        """Whether the client has logged in; called only at doors with a login allowance."""
         return True
 
-    # -- what a door defines: replies
+    # -- defined by a door: replies
 
     @abstractmethod
     def _encode(self, request: Any, message: Any) -> bytes:
-        """The frames of a reply. An error that this raises is the reply instead."""
+        """The frames of a reply. An error raised here becomes the reply instead."""
 
     @abstractmethod
     def _encode_error(self, request: Any, error: Exception) -> bytes:
-        """The frames that tell an error. Never raises."""
+        """The frames of an error reply. Never raises."""
 
     @abstractmethod
     def _enqueue(self, request: Any, data: bytes, after: CommitGroup | None) -> None:
-        """Queue a reply behind this commit, with what replaces it if that fails, and the bytes of the request that
-        memory keeps until it leaves."""
+        """Queue a reply behind this commit, with the replacement if that fails, and the bytes of the request that stay
+        in memory until it is sent."""
 
     def _on_failure(self, request: Any) -> OnFailure:
-        """The reply instead if the commit that it depends on fails."""
+        """The replacement for a reply whose commit fails."""
         return partial(self._encode_error, request)
 
-    # -- what the transport calls
+    # -- called by the transport
 
     def receive(self, data: bytes) -> None:
         if data and self.state is OPEN:
@@ -195,17 +195,18 @@ class RequestPipeline(ABC):
         return self.state is CLOSED
 
     def end_input(self) -> None:
-        """Take no more input, not even what was received. The connection closes when all requests are answered."""
+        """Accept no more input, and drop what was not fed. The connection closes when all requests are answered."""
         self._change(ConnectionEvent.END_OF_INPUT)
         self._discard_inbox()
 
     def reject_input(self) -> None:
-        """Take no more input and drop the requests that it sent; the connection closes when all replies are out."""
+        """Accept no more input, and drop the client's pending requests. The connection closes when all replies are
+        sent."""
         self._change(ConnectionEvent.VIOLATION)
         self.discard()
 
     def discard(self) -> None:
-        """Drop all requests that were not carried out, and whatever belongs to the connection alone."""
+        """Drop all requests that were not executed, and release the connection's resources."""
         self._discard_inbox()
         self._discard_input()
         pending, self._pending = self._pending, None
@@ -217,7 +218,7 @@ class RequestPipeline(ABC):
     # -- the dispatch loop
 
     def work(self) -> None:
-        """Carry out what can be carried out now, send what can be sent, and close if that was all."""
+        """Execute and send as much as possible now, and close if that was all."""
         if self._dispatching or self.state is CLOSED:
             return
         self._dispatching = True
@@ -240,7 +241,7 @@ class RequestPipeline(ABC):
             self.channel.close()
 
     def dispatch(self) -> None:
-        """Execute requests, until there are no more, the next one has to wait, or others have their turn."""
+        """Execute requests until there are no more, the next one must wait, or the turn is over."""
         replies, turn = self.replies, self._turn
         turn.begun = False
         while self._pending is None and not turn.yielding:
@@ -291,7 +292,7 @@ class RequestPipeline(ABC):
         self._fed = self._inbox_bytes = 0
 
     def _allowed(self, allowance: LoginAllowance, request: Any) -> bool:
-        """False if that was one request too many of a client that has to log in; it has been told."""
+        """Count a request before login. False, after an error reply, if it exceeds the allowance."""
         if self._logged_in():
             self._welcome()
         elif not allowance.ask():
@@ -300,38 +301,39 @@ class RequestPipeline(ABC):
             return False
         return True
 
-    def _shut_out(self, allowance: LoginAllowance) -> None:  # noqa: ARG002 - a door may tell its log
-        """The client has to log in, and has used its allowance up."""
+    def _shut_out(self, allowance: LoginAllowance) -> None:  # noqa: ARG002 - for doors that log it
+        """Disconnect a client that has used up its login allowance."""
         self.reject_input()
 
     def _welcome(self) -> None:
-        """The client has logged in."""
+        """Lift the limits after a login."""
         if self._allowance is not None:
             self._allowance.reset()
         self._allowance = None
         self._turn.stranger = False
 
     def _resume(self) -> None:
-        """Others have had their turn."""
+        """Continue in the next turn."""
         if not self._dispatching and self.state is not CLOSED:
             self.progress()
 
     def _must_wait(self, handler: Handler | None) -> bool:
-        """Whether a request has to wait: for the client to take earlier replies and, if it reads, for earlier writes.
-        Asked of every read; of a write, whose reply is small, only when `FLUSH_BYTES` of replies are held."""
+        """Whether a request must wait: until the client receives earlier replies and, if it is a read, for earlier
+        writes. Called for every read; for a write, whose reply is small, only while `FLUSH_BYTES` of replies are
+        held."""
         replies = self.replies
         reads = handler is not None and handler.reads
         if replies.held_bytes > FLUSH_BYTES:
             replies.flush()
             if handler is not None and handler.large and replies.held_bytes > FLUSH_BYTES:
-                return True  # what is left waits for a commit, after which this goes on
+                return True  # the rest waits for a commit, after which this continues
         return self.channel.congested or (reads and bool(replies.waiting) and replies.blocked)
 
     def _execute(self, handler: Handler | None, request: Any) -> None:
-        """One request, inside the error boundary."""
+        """Execute one request, inside the error boundary."""
         try:
             outcome = self._invoke(handler, request)
-        except Exception as error:  # noqa: BLE001 - `_fail` logs what was not expected
+        except Exception as error:  # noqa: BLE001 - `_fail` logs unexpected errors
             self._fail(request, error)
             return
         if isinstance(outcome, Reply):
@@ -344,7 +346,8 @@ class RequestPipeline(ABC):
                 self._crash(error)
 
     def _complete(self, request: Any, pending: PendingReply, outcome: Reply | Exception | None) -> None:
-        """The outcome of a `PendingReply`. Only the first counts, and none of one that was cancelled. Never raises."""
+        """Handle the outcome of a `PendingReply`. Later outcomes, and those after a cancellation, are ignored. Never
+        raises."""
         if self.state is CLOSED or self._pending is not pending:
             return
         self._pending = None
@@ -360,7 +363,7 @@ class RequestPipeline(ABC):
             self.progress()
 
     def guard(self, step: Callable[[], None]) -> None:
-        """Take a step that something outside the pipeline led to, inside the error boundary."""
+        """Run a step from outside the pipeline, inside the error boundary."""
         metrics = self._metrics
         before, metrics.caller = metrics.caller, self.figures
         try:
@@ -372,8 +375,8 @@ class RequestPipeline(ABC):
             metrics.caller = before
 
     def _crash(self, error: Exception) -> None:
-        """A mistake of ours that is not the outcome of one request: the end of the connection. `work` closes it, behind
-        the replies that are due."""
+        """Close the connection after a bug that is not the outcome of one request. `work` closes it, after the replies
+        that are due."""
         self._report(error)
         if self.state is CLOSED:
             return
@@ -382,11 +385,11 @@ class RequestPipeline(ABC):
             if awaited is not None:
                 self._refuse(awaited, error)
             self.reject_input()
-        except Exception:  # noqa: BLE001 - one of them is enough for the log
+        except Exception:  # noqa: BLE001 - the first error is logged already
             self._close_at_once()
 
     def _abandon(self, error: Exception) -> None:
-        """As `_crash`, for replies that cannot even be sent."""
+        """As `_crash`, if replies cannot even be sent."""
         self._report(error)
         self._close_at_once()
 
@@ -400,13 +403,13 @@ class RequestPipeline(ABC):
         self.channel.close()
 
     def _report(self, error: Exception) -> None:
-        """Count and log a mistake of ours."""
+        """Count and log an unexpected error."""
         self.broker.metrics.internal_errors += 1
         keys = {"peer": self.channel.peer, "door": self.door}
         logger.error("a request of %s failed", self.channel.peer, exc_info=error, extra=keys)
 
     def progress(self) -> None:
-        """Go on after something that was waited for."""
+        """Continue after a wait."""
         turns = self._turns
         began = turns.timer()
         self.work()
@@ -434,25 +437,25 @@ class RequestPipeline(ABC):
         expected = isinstance(error, self.expected)
         if not expected:
             self._report(error)
-        error.__traceback__ = None  # its frames know the error: together they would keep the request
+        error.__traceback__ = None  # breaks a reference cycle, which would keep the request in memory
         self._await_audit()
         self._refuse(request, error)
         if not expected:
             self.reject_input()
 
     def _refuse(self, request: Any, error: Exception) -> None:
-        """Tell the client of an error, behind every change of state that it may be about."""
+        """Reply with an error, after every state change that it may depend on."""
         self.replies.enqueue(self._encode_error(request, error), self.broker.pending_commit, self._on_failure(request))
 
     def _await_audit(self) -> None:
-        """The next reply leaves behind the audit events that were noted so far: nobody hears of a refusal before it is
-        in the log."""
+        """Delay the next reply until the audit events so far are committed: a refusal is audited before the client
+        learns of it."""
         noted = self.broker.audit.pending_commit
         if noted is not None:
             self.replies.enqueue(b"", noted)
 
     def _replied(self) -> None:
-        """Replies have left after a commit. With one request at a time there is nothing else to do then."""
+        """Called when replies were sent after a commit. Clients with one request at a time take the short path."""
         if self.state is OPEN and self._pending is None and not self._inbox and self._drained:
             self.channel.progress()
         else:

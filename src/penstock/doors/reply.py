@@ -1,4 +1,4 @@
-"""Replies of request handlers: given at once, or later. The session turns a reply into bytes."""
+"""Replies of request handlers, immediate or pending. The session encodes them."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ COMMITTED.finish()
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """A reply that is true once `group` is committed; without one, once every earlier change of state is."""
+    """A reply that is valid once `group` is committed; without one, once all earlier state changes are."""
 
     message: Any  # a message of the protocol; bytes: whole frames
     group: CommitGroup | None = None
 
 
 Completion: TypeAlias = Callable[[Reply | Exception | None], None]
-"""Called once with the outcome of a `PendingReply`: the reply, the error, or None if everything was sent already."""
+"""Called once with the outcome of a `PendingReply`: the reply, the error, or None if everything was already sent."""
 
 
 class PendingReply(Protocol):
-    """A reply that takes its time. Nothing else of the connection is carried out until it is there."""
+    """A reply that is not available yet. The connection executes nothing else until it is."""
 
     def start(self, on_complete: Completion) -> None:
-        """`on_complete` is called once, perhaps at once, on the broker's thread."""
+        """`on_complete` is called once, possibly immediately, on the broker's thread."""
 
     def cancel(self) -> None:
-        """The connection is gone: `on_complete` need not be called any more."""
+        """The connection is lost: `on_complete` need not be called."""
 
 
 class OffloadedReply:
-    """A reply that is made of what a `Deferred` finds."""
+    """A reply computed from the result of a `Deferred`."""
 
     __slots__ = ("_broker", "_reply", "_work")
 
@@ -67,7 +67,7 @@ class OffloadedReply:
         self._work.start(self._broker.executor, finish)
 
     def cancel(self) -> None:
-        """Work that has begun runs to its end; nobody hears of it."""
+        """Running work completes; its result is ignored."""
 
 
 Outcome: TypeAlias = Reply | PendingReply

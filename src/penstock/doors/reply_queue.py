@@ -1,7 +1,7 @@
 """The replies of one connection, in order, each behind the commit that it depends on.
 
-A reply leaves as soon as it and all before it are ready; those that are ready together leave in one piece. Waiting
-costs one callback for each commit group, not for each reply. The bytes of a reply are made by the session.
+A reply is sent as soon as it and all earlier ones are ready; replies that are ready together are sent together. Waiting
+costs one callback per commit group, not per reply. The session encodes the replies.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ OnFailure: TypeAlias = Callable[[Exception], bytes]
 """The bytes to send instead if the commit fails. Must not raise."""
 
 
-_Waiting: TypeAlias = tuple[CommitGroup | None, bytes, OnFailure | None, int]  # the last: bytes that it holds
+_Waiting: TypeAlias = tuple[CommitGroup | None, bytes, OnFailure | None, int]  # int: other bytes that it holds
 
 
 class ReplyQueue:
-    """`on_progress` is called after a commit has released replies, so that the session can go on; `on_error` if they
-    cannot be sent then."""
+    """`on_progress` is called after a commit has released replies, so that the session can continue; `on_error` if
+    sending them failed."""
 
     __slots__ = ("_discarded", "_on_error", "_on_progress", "_ready", "_send", "_watched", "held_bytes", "waiting")
 
@@ -34,10 +34,10 @@ class ReplyQueue:
         self._send = send
         self._on_progress = on_progress
         self._on_error = on_error
-        self._ready: list[bytes] = []  # may leave now, in this order
-        self.waiting: deque[_Waiting] = deque()  # all others wait for the first of them
+        self._ready: list[bytes] = []  # to be sent now, in this order
+        self.waiting: deque[_Waiting] = deque()  # the first one blocks all others
         self._watched: set[CommitGroup] = set()
-        self.held_bytes = 0  # replies not sent yet, and what they hold besides
+        self.held_bytes = 0  # of unsent replies, and of the requests they keep in memory
         self._discarded = False
 
     @property
@@ -58,8 +58,8 @@ class ReplyQueue:
         on_failure: OnFailure | None = None,
         holds: int = 0,
     ) -> None:
-        """A reply that is true once the group `after` is committed; None: it depends on nothing but its turn.
-        `holds`: bytes of the request that memory keeps till then."""
+        """Add a reply that is valid once the group `after` is committed; None: it only keeps its order. `holds`: bytes
+        of the request that stay in memory until then."""
         if self._discarded:
             return
         if after is None and not self.waiting:
@@ -76,7 +76,7 @@ class ReplyQueue:
             self._advance()
 
     def flush(self) -> None:
-        """Send everything that is ready, as one."""
+        """Send everything that is ready, in one piece."""
         if self.waiting:
             group = self.waiting[0][0]
             if group is None or group.state is not OPEN:
@@ -89,7 +89,7 @@ class ReplyQueue:
                 self._send(data)
 
     def discard(self) -> None:
-        """The connection is lost: nothing is sent any more."""
+        """Drop everything: the connection is lost."""
         self._discarded = True
         self._ready.clear()
         self.waiting.clear()

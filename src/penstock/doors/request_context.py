@@ -1,4 +1,4 @@
-"""The context of a request, as handlers are given it: on whose behalf, and of which connection."""
+"""The context that is passed to request handlers: identity and connection."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from penstock.broker.security.access import Identity
 
 
 class RequestContext:
-    """The part that all doors share. There is one for each connection (at Felix's door, for each stream); each door
-    adds what its requests need besides. A login changes the identity."""
+    """The part common to all doors. There is one per connection (at Felix's door, per stream); each door adds the
+    fields that its requests need. A login changes the identity."""
 
     __slots__ = ("_counted", "broker", "identity", "peer")
 
@@ -19,7 +19,7 @@ class RequestContext:
         self._counted: str | None = None
 
     def count_connection(self, identity: Identity) -> None:
-        """The connection counts for the tenant of this identity from now on; see `fair_share`. At doors without
+        """Count the connection for the tenant of this identity from now on; see `fair_share`. For doors without
         tenants; others count by the tenant that a client names. Raises QuotaReached."""
         tenant = identity.tenant
         if tenant == self._counted or tenant is None:
@@ -29,7 +29,7 @@ class RequestContext:
         self._counted = tenant
 
     def forget_connection(self) -> None:
-        """The connection has ended, or counts for another tenant."""
+        """Stop counting the connection: it is closed, or counted for another tenant."""
         counted, self._counted = self._counted, None
         if counted is not None:
             self.broker.rate_limits.leave(counted)

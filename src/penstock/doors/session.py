@@ -1,7 +1,7 @@
-"""The interface between the transport and a protocol's session, and the states that every connection goes through.
+"""The interface between the transport and a protocol's session, and the states common to all connections.
 
-A session is the state machine of one connection. It gets bytes and gives bytes; it never sees a socket. The transport
-makes one for each connection, feeds it, and obeys its channel calls. Protocols with a handshake have more states,
+A session is the state machine of one connection. It consumes and produces bytes, and never sees a socket. The transport
+creates one for each connection, feeds it, and executes its channel calls. Protocols with a handshake have more states,
 in `<door>/states.py`.
 """
 
@@ -18,16 +18,16 @@ from penstock.broker.security.access import Identity
 
 class ConnectionState(enum.Enum):
     OPEN = enum.auto()  # input is read
-    DRAINING = enum.auto()  # no more input; what was accepted is answered, then the channel closes
-    CLOSED = enum.auto()  # nothing more happens, and no channel call follows
+    DRAINING = enum.auto()  # no more input; accepted requests are answered, then the channel closes
+    CLOSED = enum.auto()  # final; no channel call follows
 
 
 class ConnectionEvent(enum.Enum):
-    END_OF_INPUT = enum.auto()  # the client will send no more, or nothing more that could be understood
+    END_OF_INPUT = enum.auto()  # the client sends no more, or nothing that can be decoded
     STOP = enum.auto()  # the broker shuts down
-    VIOLATION = enum.auto()  # the client broke the protocol, or a handler failed: its other requests are dropped
-    DRAINED = enum.auto()  # everything was answered, and the answers are out
-    LOST = enum.auto()  # the connection is gone
+    VIOLATION = enum.auto()  # the client violated the protocol, or a handler failed: pending requests are dropped
+    DRAINED = enum.auto()  # all replies are sent
+    LOST = enum.auto()  # the connection is lost
 
 
 OPEN: Final = ConnectionState.OPEN
@@ -53,25 +53,25 @@ TRANSITIONS: Final[dict[ConnectionState, dict[ConnectionEvent, ConnectionState]]
 
 
 class Channel(Protocol):
-    """The connection, as its session sees it."""
+    """The connection, as seen by its session."""
 
     @property
     def peer(self) -> str:
         """The other side, for logs: `127.0.0.1:53422`."""
 
     def send(self, data: bytes) -> None:
-        """Queue bytes for the client. Never blocks; what is queued counts against the connection's limit."""
+        """Queue bytes for the client. Never blocks; queued bytes count towards the connection's limit."""
 
     @property
     def congested(self) -> bool:
-        """The client does not take what was sent. A session keeps requests with large replies waiting while this
-        holds; `receive(b"")` is called when it no longer does."""
+        """Whether the client is not receiving fast enough. Meanwhile a session delays requests with large replies;
+        `receive(b"")` is called when this has ended."""
 
     def close(self) -> None:
-        """Close once everything sent so far has been delivered. Nothing more is received."""
+        """Close after everything sent so far has been delivered. Nothing more is received."""
 
     def progress(self) -> None:
-        """The session holds less than before: reading may resume if it had been stopped for `held_bytes`."""
+        """The session holds less than before: reading may resume if it was paused because of `held_bytes`."""
 
 
 class Session(Protocol):
@@ -80,26 +80,26 @@ class Session(Protocol):
         connection and is logged by the transport."""
 
     def end_of_input(self) -> None:
-        """The client will send no more. Answer what was accepted, then close the channel."""
+        """The client will send no more. Answer accepted requests, then close the channel."""
 
     def stop(self) -> None:
-        """The broker shuts down: take no more requests, answer what was accepted, then close the channel."""
+        """The broker shuts down: accept no more requests, answer accepted ones, then close the channel."""
 
     def lost(self) -> None:
-        """The connection is gone; forget it. No channel call may follow."""
+        """The connection is lost. No channel call may follow."""
 
     @property
     def yielding(self) -> bool:
-        """Its share of the turn is used up, and others have theirs: the transport does not read meanwhile, and
-        `Channel.progress` is called after it."""
+        """Whether its share of the turn is used up, so that others have theirs: the transport does not read meanwhile,
+        and `Channel.progress` is called afterwards."""
 
     def describe_work(self) -> dict[str, str]:
         """Door, peer, and the kind of the last request: for the log line about a turn that took too long."""
 
     @property
     def long_lived(self) -> bool:
-        """Whether the connection is kept when nothing moves: its client may wait for something, and has no word to say
-        meanwhile. Not before it has logged in, where one has to."""
+        """Whether an idle connection is kept open: its client may be waiting for data, with nothing to send. False
+        before a required login."""
 
     @property
     def held_bytes(self) -> int:
@@ -116,4 +116,4 @@ class Door:
     name: str
     open: SessionFactory
     max_frame: int  # bytes; no session buffers more input than this
-    speaks: str = ""  # the protocol of its first bytes, if it shares that with a door that is not bound to its port
+    speaks: str = ""  # the protocol of its first bytes, if a door that is not bound to its port has the same

@@ -11,7 +11,7 @@ from penstock.wire.blipmq.errors import INTERNAL_ERROR, OUTCOME_UNKNOWN, UNKNOWN
 MAX_CAUSE: Final = 1024  # characters of a cause; a name from a request may be as long as a frame
 
 EXPECTED: Final = (broker.BrokerError, log.LogError)
-"""Errors that the client is told. Anything else is a mistake of ours."""
+"""Errors that are reported to the client. Any other is a bug."""
 
 _FAILED: Final = "durable_publish_failed: "
 _BUSY: Final = "wal_busy: "
@@ -23,11 +23,11 @@ class Row(NamedTuple):
     """The NACK for one error."""
 
     code: int
-    text: str | None  # None: its own; where that is for the operator's eyes, clients get another
-    publish: str = ""  # for a failed PUBLISH: what version 2 puts before the text; version 1 has one text for all
+    text: str | None  # None: the error's own text; a fixed one where that is meant for operators only
+    publish: str = ""  # version 2's prefix of the text for a failed PUBLISH; version 1 has one text for all
 
 
-# Looked up for the error's class and its bases in turn.
+# Looked up by the error's class, then by its bases.
 TABLE: Final[dict[type[Exception], Row]] = {
     broker.AccessDenied: Row(401, None),
     broker.QueueNotFound: Row(*UNKNOWN_DELIVERY),
@@ -56,7 +56,7 @@ TABLE: Final[dict[type[Exception], Row]] = {
 
 
 def publish_refused(error: Exception, version: int) -> Nack:
-    """The NACK for a PUBLISH whose message was not stored, or is not known to be."""
+    """The NACK for a PUBLISH whose message was not stored, or may not have been."""
     row = _row(error)
     nack = request_refused(error)
     if not row.publish:

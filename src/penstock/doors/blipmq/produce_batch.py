@@ -1,4 +1,4 @@
-"""Messages to publish, and batches of those to one topic that are appended as one."""
+"""Messages to publish, and batches of messages to one topic that are appended together."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from penstock.wire.blipmq.errors import Nack
 
 
 class Publication:
-    """The properties that all messages with the same topic, QoS and TTL share, or why they are refused."""
+    """The properties shared by all messages with the same topic, QoS and TTL, or the reason why they are refused."""
 
     __slots__ = ("limit", "qos", "refusal", "topic", "ttl")
 
@@ -14,12 +14,12 @@ class Publication:
         self.topic = topic
         self.qos = qos
         self.ttl = ttl  # ms, or NO_TTL
-        self.limit = limit  # bytes of the largest message
+        self.limit = limit  # bytes, of one message
         self.refusal = refusal
 
 
 class ProduceBatch:
-    """Messages that are appended as one, and where they were among the frames."""
+    """Messages that are appended together, and their positions among the frames."""
 
     __slots__ = ("publication", "runs", "values")
 
@@ -30,7 +30,7 @@ class ProduceBatch:
         values: list[bytes] | None = None,
     ) -> None:
         self.publication = publication
-        self.runs = [] if runs is None else runs  # the first frame's index, and the correlation ids of all
+        self.runs = [] if runs is None else runs  # index of the first of adjacent frames, ids of all
         self.values = [] if values is None else values
 
     def split(self) -> list[ProduceBatch]:

@@ -37,10 +37,10 @@ class BlipMqContext(RequestContext):
         self.channel = channel
         self.replies = replies
         self.pushes = pushes
-        self.version = 0  # of the protocol, once HELLO has said it
+        self.version = 0  # of the protocol, known after HELLO
         self.handshake = Handshake(self._authenticate)
-        self.publications: dict[bytes, Publication] = {}  # by all bytes of a PUBLISH that are before the value
-        self.paused: Pausable | None = None  # waits for the client to take earlier replies
+        self.publications: dict[bytes, Publication] = {}  # by the bytes of a PUBLISH before the value
+        self.paused: Pausable | None = None  # waits until the client receives earlier replies
         self.written: CommitGroup | None = None  # of the last message or subscription of this connection
 
     def _authenticate(self, key: str) -> Verdict:
@@ -53,7 +53,7 @@ class BlipMqContext(RequestContext):
         self.replies.enqueue(codec.encode_nack(correlation, *nack))
 
     def topic(self, name: bytes, malformed: Nack) -> tuple[str, Nack | None]:
-        """The name as text, or why it can be none."""
+        """The name as text, or the reason why it is invalid."""
         try:
             topic = name.decode()
         except UnicodeDecodeError:

@@ -1,9 +1,9 @@
-"""One BlipMQ connection, of version 1 or 2: how frames become requests of the pipeline.
+"""One BlipMQ connection, of version 1 or 2: parses frames into requests of the pipeline.
 
-Frames are carried out strictly in order. Success is often silent here, so the order of replies is all that a client
-has: whatever is sent waits behind the commits of everything before it, which makes a PONG the proof that all earlier
-frames are settled. Neighbouring frames of the same kind are carried out together. The handler of each type of frame is
-in `handlers/table`, the states of a connection are in `states`.
+Frames are executed strictly in order. As success is often silent in this protocol, clients rely on the order of
+replies: every reply waits for the commits of all frames before it, so a PONG proves that all earlier frames are
+settled. Adjacent frames of the same kind are executed together. The handler of each frame type is in `handlers/table`,
+the states of a connection are in `states`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from penstock.wire.blipmq import frames as f
 from penstock.wire.blipmq.errors import INTERNAL_ERROR
 
 _NEIGHBOURS: Final = {f.PUBLISH: bytes((f.PUBLISH,)), f.ACK: bytes((f.ACK, f.POLL)), f.POLL: bytes((f.ACK, f.POLL))}
-"""The types of frames that are carried out together with one that they follow."""
+"""For each frame type, the types that are executed together with it if they follow it."""
 _TYPE: Final = itemgetter(0)
-MAX_NEIGHBOURS: Final = 1024  # frames that are looked at for it; a few ms of work
+MAX_NEIGHBOURS: Final = 1024  # frames executed together; a few ms of work
 
 
 class BlipMqSession(RequestPipeline):
@@ -46,7 +46,7 @@ class BlipMqSession(RequestPipeline):
         self._allowance = login_allowance(broker, identity)
         self._turn.stranger = broker.access.enforced
         self._framer = f.Framer()
-        self._frames: list[f.Frame] = []  # not executed yet, from `_next` on
+        self._frames: list[f.Frame] = []  # not executed yet, from index `_next` on
         self._next = 0
         self._held = 0  # bytes of those frames
 
@@ -70,7 +70,7 @@ class BlipMqSession(RequestPipeline):
                 self._held += len(payload)
 
     def _peek(self) -> list[f.Frame] | None:
-        """The next frame, and those that are carried out together with it."""
+        """The next frame, and the frames that are executed together with it."""
         frames, first = self._frames, self._next
         left = len(frames) - first
         if left == 0:
@@ -92,8 +92,8 @@ class BlipMqSession(RequestPipeline):
         return LOGIN if kind == f.AUTH else HANDSHAKE
 
     def _must_wait(self, handler: Handler | None) -> bool:
-        """A frame that looks at a topic waits for what this connection published, so that it finds it there; every one
-        for a client that does not take its replies."""
+        """Whether to wait: a frame that reads from a topic, for the commit of what this connection published, so that
+        it sees it; any frame, for a client that does not receive its replies."""
         if self.replies.held_bytes > FLUSH_BYTES:
             self.replies.flush()
             if self.channel.congested:
@@ -114,7 +114,7 @@ class BlipMqSession(RequestPipeline):
         if (paused := self._context.paused) is not None:
             self._context.paused = None
             paused.resume()
-        RequestPipeline.dispatch(self)  # which takes less than by `super`
+        RequestPipeline.dispatch(self)  # cheaper than `super`
         if self._pushes.by_queue:
             self._pushes.work()
 
@@ -156,7 +156,7 @@ class BlipMqSession(RequestPipeline):
         self.replies.enqueue(data, after, None if after is None else partial(self._encode_error, request))
 
     def _refuse(self, request: Sequence[f.Frame], error: Exception) -> None:
-        if len(request) == 1:  # of several, some may have been answered already
+        if len(request) == 1:  # of several, some may already have been answered
             self.replies.enqueue(self._encode_error(request, error))
 
     def _replied(self) -> None:

@@ -1,7 +1,7 @@
-"""The states of a BlipMQ connection, as a table: what each frame leads to before and after HELLO and AUTH.
+"""The states of a BlipMQ connection, as a table: the action for each frame before and after HELLO and AUTH.
 
-The handshake replies to its own frames, and to those that arrive too early. All others have handlers. How a key is
-checked is the caller's business.
+The handshake replies to its own frames, and to frames that arrive too early. All others have handlers. The caller
+checks keys.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from penstock.wire.blipmq.errors import (
 from penstock.wire.blipmq.frames import Frame, FrameType
 
 BASIC: Final = "Basic "
-VERSIONS: Final = (1, 2)  # 1: the client polls; 2: the server sends
+VERSIONS: Final = (1, 2)  # 1: the client polls; 2: the server pushes
 
 
 class State(enum.Enum):
     NEW = enum.auto()
-    GREETED = enum.auto()  # HELLO done: the version is known
-    READY = enum.auto()  # AUTH done: the identity is known
+    GREETED = enum.auto()  # after HELLO: the version is known
+    READY = enum.auto()  # after AUTH: the identity is known
 
 
 class Action(enum.Enum):
-    GREET = enum.auto()  # read HELLO, and go to GREETED
-    AUTHENTICATE = enum.auto()  # read AUTH, and go to READY
-    SERVE = enum.auto()  # the frame's handler
+    GREET = enum.auto()  # decode HELLO; next state: GREETED
+    AUTHENTICATE = enum.auto()  # decode AUTH; next state: READY
+    SERVE = enum.auto()  # call the frame's handler
     IGNORE = enum.auto()  # no reply
 
 
@@ -54,7 +54,7 @@ _EARLY: Final = {
     FrameType.POLL: UNAUTHENTICATED,
 }
 
-# A NACK changes no state and closes nothing: the client may try again. No state is ever left but for the next one.
+# A NACK changes no state and closes nothing: the client may retry. A connection never returns to an earlier state.
 TABLE: Final[dict[State, dict[FrameType, Action | Nack]]] = {
     State.NEW: {FrameType.HELLO: Action.GREET, FrameType.AUTH: HELLO_NOT_PERFORMED, **_EARLY},
     State.GREETED: {FrameType.HELLO: HELLO_ALREADY_PERFORMED, FrameType.AUTH: Action.AUTHENTICATE, **_EARLY},
@@ -72,7 +72,7 @@ TABLE: Final[dict[State, dict[FrameType, Action | Nack]]] = {
 }
 
 KeyCheck: TypeAlias = Callable[[str], Identity | Literal["locked"] | None]
-"""Whose key this is; None if nobody's; "locked" if so many attempts failed that none is looked at for a while."""
+"""The owner of an API key; None if it is unknown; "locked" while attempts are refused after too many failures."""
 
 
 class Handshake:
@@ -85,7 +85,7 @@ class Handshake:
         self.state = State.NEW
         self.version = 0
         self.identity: Identity | None = None
-        self.ready = False  # in the state READY: asked for every frame
+        self.ready = False  # whether the state is READY; read for every frame
 
     def step(self, frame: Frame) -> bytes | None:
         """The reply to a frame, which may be empty; None for one that has a handler."""
@@ -130,8 +130,8 @@ class Handshake:
         return None
 
     def credentials(self, frame: Frame) -> tuple[str, str] | None:
-        """The name and the password of an AUTH that has them instead of a key, written as HTTP does: `Basic` and
-        base64. None for everything else; then `step` replies."""
+        """The name and the password of an AUTH that has them instead of a key, encoded as in HTTP: `Basic` and base64.
+        None for everything else; then `step` replies."""
         kind, _, payload = frame
         if self.state is not State.GREETED or kind != FrameType.AUTH:
             return None
@@ -140,7 +140,7 @@ class Handshake:
             return None
         try:
             name, _, password = b64decode(key.removeprefix(BASIC), validate=True).decode().partition(":")
-        except ValueError:  # then it is a key like any other
+        except ValueError:  # treat it as a key
             return None
         return name, password
 

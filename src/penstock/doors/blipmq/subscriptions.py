@@ -1,4 +1,4 @@
-"""Pushes: the messages of subscriptions of version 2, sent to the client as they are published."""
+"""Pushes: deliver the messages of version 2 subscriptions to the client as they are published."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from penstock.doors.session import Channel
 from penstock.log.engine import OPEN, CommitGroup
 from penstock.wire.blipmq import codec
 
-PUSH_MESSAGES: Final = 256  # dequeued at once
-PUSH_WINDOW: Final = 1024  # sent and not acknowledged, if the broker sets no capacity
+PUSH_MESSAGES: Final = 256  # in one dequeue
+PUSH_WINDOW: Final = 1024  # delivered and not acknowledged, if the broker sets no capacity
 
 
 class Push:
-    """Sends the messages of one subscription as they are published, as long as the client takes them and no other
-    connection has subscribed since: that of a client that reconnects may not be known to be dead yet."""
+    """Delivers the messages of one subscription as they are published, while the client receives them, and until
+    another connection subscribes: when a client reconnects, its old connection may not yet be known to be dead."""
 
     def __init__(self, pushes: Pushes, identity: Identity, queue_id: int) -> None:
         self._pushes = pushes
@@ -37,7 +37,7 @@ class Push:
 
     @property
     def is_current(self) -> bool:
-        """Whether no other connection has asked for the messages since."""
+        """Whether no other connection has subscribed since."""
         return self._pushes.broker.queues.is_watching(self._queue_id, self._wake)
 
     def stop(self) -> None:
@@ -49,7 +49,7 @@ class Push:
         self._pushes.wake()
 
     def work(self) -> None:
-        """Send what there is, one chunk at a time: the next when the last one is committed and on its way."""
+        """Send available messages, one chunk at a time: the next when the previous one is committed and sent."""
         while not self._stopped and not self._reading and not self._pushes.channel.congested:
             if self._waiting is not None and self._waiting.state is OPEN:
                 return
@@ -75,7 +75,7 @@ class Push:
         queue, topic = broker.queues.find(self._identity, self._queue_id)
         room = (broker.queues.policy.capacity or PUSH_WINDOW) - queue.in_flight
         if room <= 0:
-            return None  # it goes on when something is acknowledged or falls due
+            return None  # continues when a message is acknowledged or falls due
         self._topic = topic.name.encode()
         return broker.queues.dequeue(
             *(self._identity, self._queue_id, min(room, PUSH_MESSAGES)),
@@ -95,11 +95,11 @@ class Push:
         self._pushes.wake()
 
     def _send(self, dequeue: Dequeue) -> bool:
-        """False if there is no more for now."""
+        """Send the dequeued messages. False if there are no more for now."""
         try:
             messages, group = dequeue.finish()
         except EXPECTED:
-            return False  # nothing was dequeued; the queue calls when it is worth another try
+            return False  # nothing was dequeued; the queue calls `_wake` when a retry makes sense
         self._waiting = group
         self._skip_expired = dequeue.skipped
         if dequeue.unsendable is not None:
@@ -107,13 +107,13 @@ class Push:
             pushes.broker.unsendable.note("blipmq", pushes.channel.peer, dequeue.topic.name, dequeue.unsendable)
         tags = [message.tag if message.at_least_once else 0 for message in messages]
         data = codec.encode_delivers(tags, map(bool, tags), self._topic, [message.value for message in messages])
-        if group is not None:  # also without a message: the reply queue calls when it is time to go on
+        if group is not None:  # also without a message: the reply queue then wakes the session after the commit
             self._pushes.replies.enqueue(data, group, lambda _: b"")
         return bool(messages) or dequeue.more
 
 
 class Pushes:
-    """All of one connection, by subscription. `wake` lets the session look at them again, `guard` is its error
+    """All pushes of one connection, by subscription. `wake` makes the session run them again, `guard` is its error
     boundary."""
 
     def __init__(
@@ -132,11 +132,11 @@ class Pushes:
         self.by_queue: dict[int, Push] = {}
 
     def start(self, identity: Identity, queue_id: int) -> None:
-        """Send the messages of a subscription here, as they are published, from now on."""
+        """Deliver the messages of a subscription to this connection from now on."""
         existing = self.by_queue.get(queue_id)
         if existing is not None and existing.is_current:
             return
-        self.end(queue_id)  # it went elsewhere meanwhile
+        self.end(queue_id)  # another connection had it meanwhile
         with contextlib.suppress(QueueNotFound, AccessDenied, ShuttingDown):
             self.by_queue[queue_id] = Push(self, identity, queue_id)
 

@@ -14,19 +14,19 @@ from penstock.doors.streams import MultiplexedChannel
 
 logger = logging.getLogger(__name__)
 
-MAX_TENANTS: Final = 100  # that one connection counts for; one that acts in more counts for the last of them
+MAX_TENANTS: Final = 100  # for which one connection is counted; beyond that, for the most recent ones
 MINUTE: Final = 60_000_000  # µs
-MAX_HOSTS: Final = 1000  # whose violations are remembered
+MAX_HOSTS: Final = 1000  # whose protocol violations are remembered
 
 
 class ViolationLog:
-    """Hosts that were logged of late: one that sends garbage must not fill the log."""
+    """Hosts with recent log entries: a host that sends garbage must not flood the log."""
 
     def __init__(self) -> None:
         self._when: dict[str, int] = {}  # by host, in µs
 
     def due(self, host: str, now: int) -> bool:
-        """True at most once a minute for the same host. Bounded, as garbage may come from many."""
+        """True at most once a minute for a host. Bounded, as garbage may come from many hosts."""
         if 0 <= now - self._when.get(host, now - MINUTE) < MINUTE:
             return False
         if len(self._when) >= MAX_HOSTS:
@@ -48,11 +48,11 @@ class FelixConnection:
         self.broker = broker
         self.channel = channel
         self.identity = identity
-        self.subscriptions: set[object] = set()  # those that are open; each adds itself
-        self.next_subscription_id = numbers  # never the same twice, at any connection
-        self.allowance = login_allowance(broker, identity)  # of all its streams: each has to begin with `auth`
+        self.subscriptions: set[object] = set()  # the open ones; each adds itself
+        self.next_subscription_id = numbers  # unique across all connections
+        self.allowance = login_allowance(broker, identity)  # shared by all its streams: each must begin with `auth`
         self._violations = violations
-        self._tenants: dict[str, None] = {}  # that the connection counts for
+        self._tenants: dict[str, None] = {}  # for which the connection is counted
 
     def lost(self) -> None:
         for tenant in self._tenants:
@@ -60,7 +60,7 @@ class FelixConnection:
         self._tenants.clear()
 
     def enter(self, tenant: str) -> None:
-        """A stream acts in this tenant: the connection counts as one of it. Raises QuotaReached."""
+        """Count the connection for this tenant, in which one of its streams is active. Raises QuotaReached."""
         if tenant in self._tenants:
             return
         self.broker.rate_limits.enter(tenant)
@@ -71,11 +71,11 @@ class FelixConnection:
             self.broker.rate_limits.leave(first)
 
     def violated(self, code: int, text: str) -> None:
-        """A frame after which nothing can be decoded any more: the connection ends, with this code."""
+        """Close the connection with this code, after a frame behind which nothing can be decoded."""
         self.complain(host_of(self.channel.peer), f"{self.channel.peer} is closed: {text}")
         self.channel.abort(code, text)
 
     def complain(self, about: str, text: str) -> None:
-        """Log a warning, once a minute for all that is about the same, at any connection."""
+        """Log a warning, at most once a minute with the same `about`, across all connections."""
         if self._violations.due(about, self.broker.now()):
             logger.warning("felix: %s", text, extra={"door": "felix", "peer": self.channel.peer})

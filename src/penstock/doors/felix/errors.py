@@ -1,8 +1,9 @@
-"""Broker and log errors → Felix error frames: one table of texts, and the rules of who is told and whose stream ends.
+"""Broker and log errors → Felix error frames: one table of texts, and the rules for who gets a reply and which streams
+end.
 
-Where an error's own text is for the operator's eyes, clients get another. Errors are told in the order of the requests,
-like every reply. The original's clients give a stream up after an error that they did not ask for; so where they asked
-for no acknowledgement, nothing is sent.
+Where an error's text is meant for operators, clients get another one. Error replies keep the order of requests, like
+all replies. The original's clients abandon a stream after an unexpected error; so requests without an acknowledgement
+get none.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from penstock.wire.felix.codec.dialects import Dialect, RequestId
 from penstock.wire.felix.errors import OUTCOME_UNKNOWN, Advice, ErrorCode, Retry
 
 MAX_TEXT: Final = 1024  # characters; a name from a request may be as long as a frame
-MAX_NAME: Final = 300  # of each of the names in it
+MAX_NAME: Final = 300  # characters of each name in a text
 
 
-PAUSE: Final = 1000  # ms that who asks too much, or finds the broker unable to write, is to wait
+PAUSE: Final = 1000  # ms before a retry, for a client over its rate limit or a broker that cannot write
 
 INVALID: Final = Advice(ErrorCode.INVALID_REQUEST, Retry.FATAL)
 FORBIDDEN: Final = Advice(ErrorCode.FORBIDDEN, Retry.FATAL)
-NOT_FOUND: Final = Advice(ErrorCode.NOT_FOUND, Retry.FATAL)  # nobody is about to bring it, unlike in a cluster
+NOT_FOUND: Final = Advice(ErrorCode.NOT_FOUND, Retry.FATAL)  # no retry: there is no other node
 UNAUTHENTICATED: Final = Advice(ErrorCode.UNAUTHENTICATED, Retry.FATAL)
 TOO_MUCH: Final = Advice(ErrorCode.LIMIT_EXCEEDED, Retry.FATAL)
 OVERLOADED: Final = Advice(ErrorCode.OVERLOADED, Retry.RETRY_AFTER, PAUSE)
@@ -33,7 +34,7 @@ NOT_STORED: Final = Advice(ErrorCode.STORAGE, Retry.RETRY_AFTER, PAUSE)
 
 
 class RequestRefused(Exception):
-    """A request that the door itself refuses. `ends`: the stream ends with it."""
+    """A request that the door itself refuses. `ends`: whether the stream ends with it."""
 
     def __init__(self, text: str, *, ends: bool = False, advice: Advice = INVALID) -> None:
         super().__init__(text)
@@ -57,9 +58,9 @@ def _overloaded(error: Exception, _names: StreamNames | None) -> str:
 
 
 Text: TypeAlias = Callable[[Any, StreamNames | None], str] | str | None
-"""A text, or how to make one of the error and what the request names; None: the error's own."""
+"""A text, or a function of the error and the names in the request that returns one; None: the error's own."""
 
-# Looked up for the error's class and its bases in turn.
+# Looked up by the error's class, then by its bases.
 TABLE: Final[dict[type[Exception], Text]] = {
     RequestRefused: None,
     broker.TopicNotFound: _not_found,
@@ -82,7 +83,7 @@ TABLE: Final[dict[type[Exception], Text]] = {
     Exception: "internal error",
 }
 
-# The same, for clients that read codes. "Again" is said only where nothing was stored.
+# The same, for clients that support error codes. Retries are advised only if nothing was stored.
 ADVICE: Final[dict[type[Exception], Advice]] = {
     broker.AccessDenied: FORBIDDEN,
     broker.TopicNotFound: NOT_FOUND,
@@ -102,12 +103,12 @@ ADVICE: Final[dict[type[Exception], Advice]] = {
 }
 
 EXPECTED: Final = (broker.BrokerError, log.LogError, RequestRefused)
-"""Errors that the client is told. Anything else is a mistake of ours: logged, told as such, and the end of the
+"""Errors that are reported to the client. Any other is a bug: it is logged, reported as an internal error, and ends the
 stream."""
 
 
 def text(error: Exception, *, original: bool, names: StreamNames | None = None) -> str:
-    """`names`: what the request was about, if it was a stream."""
+    """The text for an error. `names`: of the stream that the request was about, if any."""
     if isinstance(error, broker.AccessDenied):
         return "forbidden" if original else f"unauthorized: {error}"[:MAX_TEXT]
     found = next(TABLE[kind] for kind in type(error).__mro__ if kind in TABLE)
@@ -126,29 +127,30 @@ def advice(error: Exception) -> Advice:
 
 
 class Unreadable(NamedTuple):
-    """Stands for a request that cannot be decoded."""
+    """Represents a request that cannot be decoded."""
 
     text: str
     request_id: RequestId = None
-    binary: bool = False  # so is what it wants as an answer
-    publication: bool = False  # it was one
-    awaited: bool = True  # the client waits for an answer
-    request_type: str | None = None  # that is not known
+    binary: bool = False  # the reply must be binary too
+    publication: bool = False  # it was a publication
+    awaited: bool = True  # the client waits for a reply
+    request_type: str | None = None  # set if it is unknown
 
 
 class Violation(NamedTuple):
-    """Stands for a frame after which nothing on the connection can be decoded any more."""
+    """Represents a frame behind which nothing on the connection can be decoded."""
 
     code: int
     text: str
 
 
 class Refusal(NamedTuple):
-    reply: bytes  # whole frames; empty: the client is not told
-    ends: bool  # the stream, once the reply is sent
+    reply: bytes  # whole frames; empty: the client gets no reply
+    ends: bool  # whether the stream ends after the reply
 
 
-# Whether the stream ends with a request that is denied, in the original's dialect. By the document it never does.
+# Whether the stream ends after access was denied, in the original's dialect, by kind of request. By the document it
+# never does.
 _ENDS: Final = {
     "acked": True,
     "acked in binary": False,
@@ -158,7 +160,7 @@ _ENDS: Final = {
 
 
 def refusal(dialect: Dialect, request: Any, error: Exception) -> Refusal:
-    """The outcome for a request, or a `ProduceBatch`, that failed with this error."""
+    """The reply to a request, or a `ProduceBatch`, that failed with this error, and whether the stream ends."""
     forbidden = dialect.original and isinstance(error, broker.AccessDenied)
     ends = (forbidden and _ENDS[_kind(request)]) or not isinstance(error, EXPECTED)
     if isinstance(error, RequestRefused):
@@ -180,8 +182,8 @@ def failure(dialect: Dialect, request: Any, error: Exception) -> bytes:
 
 
 def unreadable_reply(dialect: Dialect, what: Unreadable) -> bytes:
-    """The answer to a request that cannot be decoded. Empty if none can be given: an error that nobody awaits would be
-    taken for the answer to another request."""
+    """The reply to a request that cannot be decoded. Empty if the client expects none: it would take the error for the
+    reply to another request."""
     if what.request_type is not None:
         return dialect.unsupported(what.text, what.request_type, what.request_id)
     if dialect.original and not what.awaited:

@@ -1,4 +1,4 @@
-"""Requests to publish, and batches of those to one stream that follow each other and are appended as one."""
+"""Publish requests, and batches of adjacent requests to one stream that are appended together."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from penstock.wire.felix.codec.binary import Batch
 from penstock.wire.felix.codec.dialects import Dialect, RequestId
 from penstock.wire.felix.messages import Publish, PublishBatch
 
-BATCH_BYTES: Final = 1 << 20  # a batch accepts no more publications once it has so much
-OVERHEAD: Final = 16  # bytes that a value takes besides its own: there are 16 MiB of empty ones too
-KEY_BYTE: Final = 16  # bytes that a byte of a key counts for: hashing it takes as long as storing so many
+BATCH_BYTES: Final = 1 << 20  # a batch of this size accepts no more publications
+OVERHEAD: Final = 16  # bytes of memory for a value besides its own: a batch may consist of empty values
+KEY_BYTE: Final = 16  # weight of a byte of a key: hashing it takes as long as storing that many bytes
 
 StreamNames: TypeAlias = tuple[str, str, str]  # tenant, namespace, stream
 
 
 class Publication(msgspec.Struct, frozen=True):
-    """One request to publish, whatever its encoding."""
+    """One publish request, in any encoding."""
 
     names: StreamNames
     values: Sequence[bytes]
@@ -28,7 +28,7 @@ class Publication(msgspec.Struct, frozen=True):
     binary: bool = False
     request_name: str = "publish"  # for error texts
     key: bytes | None = None  # of all values
-    shard: int | None = None  # the partition that is asked for
+    shard: int | None = None  # the requested partition
 
     @property
     def size(self) -> int:
@@ -64,11 +64,11 @@ PUBLICATIONS: Final[dict[type, Callable[[Any], Publication]]] = {
     PublishBatch: _several,
     Batch: _binary,
 }
-"""How each kind of request becomes a publication."""
+"""The conversion of each request type to a publication."""
 
 
 class ProduceBatch:
-    """Publications to one stream that follow each other."""
+    """Adjacent publications to one stream."""
 
     __slots__ = ("directed", "names", "publications", "size", "values")
 
@@ -80,7 +80,7 @@ class ProduceBatch:
         self.directed = first.key is not None or first.shard is not None  # some have a key or name a partition
 
     def add(self, publication: Publication) -> bool:
-        """Add a publication. False if it has to go into another batch: another stream, or this one is full."""
+        """Add a publication. False if it belongs in another batch: it is for another stream, or this batch is full."""
         if publication.names != self.names or self.size >= BATCH_BYTES:
             return False
         self.publications.append(publication)
@@ -90,11 +90,11 @@ class ProduceBatch:
         return True
 
     def split(self) -> list[ProduceBatch]:
-        """A batch for each of them."""
+        """A batch for each publication."""
         return [ProduceBatch(publication) for publication in self.publications]
 
     def acknowledgement(self, dialect: Dialect, offset: int | None = None) -> bytes:
-        """`offset`: of the first value, if all are stored one behind the other."""
+        """`offset`: of the first value, if all values have consecutive offsets."""
         publications = self.publications
         if len(publications) == 1:
             return publications[0].acknowledgement(dialect, offset)

@@ -58,32 +58,32 @@ class FelixContext(RequestContext):
         self.settings = settings
         self.state = State.NEW
         self.dialect: Dialect = DOCUMENT
-        self.tenant: str | None = None  # that `auth` named
-        self.flags: int | None = None  # of frames that the client says it reads; None: it did not say
-        self.features = 0  # that the client offered
-        self._scope: Scope | None = None  # of the last request: most act where the one before did
+        self.tenant: str | None = None  # named by `auth`
+        self.flags: int | None = None  # of frames that the client can decode; None: unknown
+        self.features = 0  # offered by the client
+        self._scope: Scope | None = None  # of the last request: most requests use the scope of the previous one
 
     @property
     def original(self) -> bool:
         return self.dialect.original
 
     def scope(self, tenant: str, namespace: str, requests: int = 1) -> Scope:
-        """The scope of a request, if the client may ask anything there now. Called once for each request, or for
-        several that act as one; what the client may do there is checked by the broker.
+        """The scope of a request, if the client may send requests there now. Called once for each request, or for
+        several that are executed together; the broker checks permissions.
 
-        Raises RequestRefused for a tenant that is not the stream's own, InvalidName, AccessDenied, QuotaReached for a
-        tenant with too many connections, TooFast for one that asks too much."""
+        Raises RequestRefused for a tenant other than the stream's own, InvalidName, AccessDenied, QuotaReached for a
+        tenant with too many connections, TooFast for one over its rate limit."""
         found = self._scope
         if found is None or found.tenant != tenant or found.namespace != namespace:
             if self.tenant is not None and tenant != self.tenant:
                 raise RequestRefused("tenant mismatch", advice=FORBIDDEN)
             found = scope(tenant, namespace)
-            if self.tenant is None:  # nobody has vouched for it: who may do nothing there takes none of its quota
+            if self.tenant is None:  # not authenticated for it: without access there, its quota is not used
                 self.broker.access.require_member(self.identity, found)
             self.connection.enter(tenant)
             self._scope = found
         if (rate := self.broker.limits.tenant_requests) > 0:
             if 1 < requests > rate:
-                raise TooFast(f"{requests} requests at once")  # they are not paid in advance: each is asked for alone
+                raise TooFast(f"{requests} requests at once")  # the session retries one by one
             self.broker.rate_limits.admit(tenant, self.broker.now(), requests)
         return found

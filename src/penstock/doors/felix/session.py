@@ -15,7 +15,7 @@ from penstock.wire.felix.frames import HEADER_SIZE
 
 
 class FelixSession(FelixConnection):
-    """A connection, as the transport sees it; a `MultiplexedSession`."""
+    """A connection, as seen by the transport; a `MultiplexedSession`."""
 
     def __init__(
         self, broker: Broker, channel: MultiplexedChannel, identity: Identity, settings: FelixSettings,

@@ -1,6 +1,6 @@
-"""One stream that a client has opened: how frames become requests of the pipeline, and replies become frames.
+"""One stream opened by a client: parses frames into requests of the pipeline, and encodes replies as frames.
 
-Requests are carried out and answered strictly in order. Publications do not wait for each other's commits: their
+Requests are executed and answered strictly in order. Publications do not wait for the commits of earlier ones; their
 acknowledgements do. The handler of each request is in `handlers/table`, the states of a stream are in `states`.
 """
 
@@ -38,14 +38,14 @@ from penstock.wire.felix.errors import Malformed
 from penstock.wire.felix.frames import ACKED, BATCH, KEYED, BadFrame, Code, Frame, Framer
 from penstock.wire.felix.messages import Auth, UnknownRequest, decode_request
 
-JSON_UNIT: Final = 12  # as a power of two, bytes that count as one more request of a turn
+JSON_UNIT: Final = 12  # as a power of two: bytes that count as one more request of a turn
 BINARY_UNIT: Final = 14
 _SERVE: Final = Action.SERVE
 _PUBLICATION: Final = BATCH | ACKED | KEYED  # flags of batches to publish
 
 
 class RequestStream(RequestPipeline):
-    """A stream on which requests are answered; a `StreamSession`."""
+    """A stream with replies; a `StreamSession`."""
 
     door: str = "felix"
     feed_bytes: int = NO_SLICES
@@ -59,20 +59,20 @@ class RequestStream(RequestPipeline):
         self._turn.stranger = connection.broker.access.enforced
         self._frames = Framer(settings.max_frame)
         self._context = FelixContext(connection, channel, self.replies, settings)
-        self._ended = False  # the client will send no more
-        self._exhausted = True  # there is no whole frame left
-        self._next: Any = None  # read and not executed yet: a request, a batch, or what stands for one
-        self._ahead: Any = None  # the one behind it
+        self._ended = False  # the client has ended the stream
+        self._exhausted = True  # no whole frame is left
+        self._next: Any = None  # decoded and not executed yet: a request, a batch, or an object that represents one
+        self._ahead: Any = None  # the one after it
         self._read_bytes = 0  # of both
-        self._frame_bytes = 0  # of the frame that was read last
-        self._units = 0  # of what was read, and is still to be counted
-        self._over = False  # an error has ended the stream: nothing more is executed
+        self._frame_bytes = 0  # of the last frame
+        self._units = 0  # of what was decoded, not yet counted for the turn
+        self._over = False  # an error has ended the stream: no more requests are executed
 
-    # -- what the transport calls, besides what every pipeline has
+    # -- called by the transport, besides the methods of every pipeline
 
     def end_of_input(self) -> None:
         self._ended = True
-        self._exhausted = False  # what is left may be part of a frame
+        self._exhausted = False  # the rest may be an incomplete frame
         super().end_of_input()
 
     def refused(self, code: int) -> None:  # noqa: ARG002 - whatever the code, there is nobody to answer to
@@ -88,15 +88,15 @@ class RequestStream(RequestPipeline):
         self._exhausted = False
 
     def dispatch(self) -> None:
-        if not self._congested:  # nor is anything done for a client that sends small pieces and takes no replies
-            RequestPipeline.dispatch(self)  # which takes less than by `super`
+        if not self._congested:  # bounds the work for a client that sends small requests and does not receive replies
+            RequestPipeline.dispatch(self)  # cheaper than `super`
 
     @property
     def _congested(self) -> bool:
         return self.channel.congested
 
     def _peek(self) -> Any:
-        """The next request; publications to the same stream that follow each other are one."""
+        """The next request; adjacent publications to the same stream are one."""
         if self._next is None:
             first, self._ahead = self._ahead, None
             if first is None:
@@ -122,7 +122,7 @@ class RequestStream(RequestPipeline):
         return HANDLERS.get(type(request))
 
     def _invoke(self, handler: Handler | None, request: Any) -> Outcome | None:
-        if request is self._next:  # else it is one of several that were refused together
+        if request is self._next:  # otherwise it is one of several that were refused together
             self._units = 0
             self._next = None
             self._read_bytes = 0 if self._ahead is None else self._frame_bytes
@@ -140,7 +140,7 @@ class RequestStream(RequestPipeline):
             self._refuse_unreadable(request)
 
     def _admit(self, request: Any) -> None:
-        """Whether the stream's state allows the request. What the client may do is checked by the broker."""
+        """Check that the stream's state allows the request. The broker checks permissions."""
         context = self._context
         action = TABLE[context.state][Input.AUTH if isinstance(request, Auth) else Input.REQUEST]
         if action is _SERVE:
@@ -156,7 +156,7 @@ class RequestStream(RequestPipeline):
         return self._context.state is State.AUTHENTICATED
 
     def _shut_out(self, allowance: LoginAllowance) -> None:
-        """All streams of the connection share the allowance, and end with it."""
+        """Close the connection: all its streams share the allowance."""
         self.lost()
         self._connection.violated(Code.LOGIN_NEEDED, str(allowance.refusal()))
 
@@ -177,7 +177,7 @@ class RequestStream(RequestPipeline):
     # -- reading
 
     def _read(self) -> Any:
-        """The next request, or what stands for it. None: more has to arrive first."""
+        """The next request, or an object that represents it. None: more bytes must arrive first."""
         if self._exhausted:
             return None
         try:
@@ -207,7 +207,7 @@ class RequestStream(RequestPipeline):
                     request = _unknown_flags(flags, payload, context.flags or 0)
                 else:
                     request = decode_batch(payload, acked=bool(flags & ACKED), keyed=bool(flags & KEYED))
-            elif flags & BATCH:  # by the document no other flag means anything yet, and what means nothing is ignored
+            elif flags & BATCH:  # by the document other flags have no meaning yet, and are ignored
                 request = decode_batch(payload, acked=False)
             else:
                 request = decode_request(payload, original=original)
@@ -239,7 +239,7 @@ class RequestStream(RequestPipeline):
             self._tell(request, error)
 
     def _execute_alone(self, batch: ProduceBatch) -> None:
-        """They were refused together: each gets its own reply."""
+        """Execute publications that were refused together one by one: each gets its own reply."""
         for each in batch.split():
             if self._over:
                 return
@@ -256,22 +256,22 @@ class RequestStream(RequestPipeline):
         reply = unreadable_reply(self._context.dialect, what)
         if reply:
             self.replies.enqueue(reply, self.broker.pending_commit)
-        else:  # the client is to learn that something is lost, and not to take it for the answer to something else
+        else:  # the client must learn that something is lost, without taking it for another reply
             self._end()
 
     def _end(self) -> None:
-        """Execute nothing more; the stream is closed when all replies have left."""
+        """Execute no more requests; the stream is closed when all replies are sent."""
         self._over = True
         self.reject_input()
 
 
 class PublishStream(RequestStream):
-    """A stream on which only the client sends: publications, and nobody can be told what became of them. One that
-    cannot be stored is dropped; any other request ends the stream."""
+    """A stream without replies, only for publications. Those that cannot be stored are dropped; any other request ends
+    the stream."""
 
     @property
     def _congested(self) -> bool:
-        return False  # nothing is sent here
+        return False  # nothing is sent on it
 
     def _must_wait(self, handler: Handler | None) -> bool:  # noqa: ARG002
         return False
@@ -299,8 +299,8 @@ class PublishStream(RequestStream):
 
 
 def _unknown_flags(flags: int, payload: bytes, offered: int) -> Unreadable:
-    """Stands for a frame that the client should not send. The id of one that wants an acknowledgement comes first,
-    whatever else is in it."""
+    """Represents a frame with flags that the client should not send. The id of one that requests an acknowledgement
+    comes first, whatever the other flags."""
     text = "unsupported frame flags"
     if not flags & BATCH:
         return Unreadable(text)
@@ -317,5 +317,5 @@ def _unreadable(flags: int, malformed: Malformed) -> Unreadable:
 
 
 def _size(request: Any) -> int:
-    """Bytes of the request that memory keeps until its reply leaves."""
+    """Bytes of the request that stay in memory until its reply is sent."""
     return request.size if isinstance(request, ProduceBatch) else len(getattr(request, "value", b""))

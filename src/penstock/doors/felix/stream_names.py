@@ -1,7 +1,7 @@
-"""Names of streams: which topic, or which partition of it, a name stands for; and creating one that is missing.
+"""Names of streams: the topic, or the partition of a topic, that a name refers to; and creating missing topics.
 
-A stream is the topic of its name. `orders#2` is partition 2 of the topic `orders`, as other doors made it, unless there
-is a topic of that full name. Where there is neither, it is a name like any other.
+A stream is the topic with its name. `orders#2` is partition 2 of the topic `orders`, if another door created that,
+unless a topic has the full name. If neither exists, it is an ordinary name.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _NUMBERED: Final = re.compile(r"(.+)#(0|[1-9][0-9]{0,8})", re.DOTALL)
 
 class StreamTarget(NamedTuple):
     topic: str
-    partition: int | None = None  # None: the name says nothing of one
+    partition: int | None = None  # None: the name contains none
 
 
 def locate(context: FelixContext, scope: Scope, stream: str, permission: Permission) -> StreamTarget:
-    """The topic of a stream, for one who needs this permission. Whether it is there is no secret of a
-    partition's name either: who may not use the topic is refused in the words for a name like any other. All else is
-    looked at with whatever the client asks for. Raises AccessDenied."""
+    """The topic of a stream, for a client that needs this permission. The name of a partition must not reveal whether
+    its topic exists: without access to it, the error is the same as for an ordinary name. All other checks are left to
+    the request. Raises AccessDenied."""
     if "#" not in stream or (found := _NUMBERED.fullmatch(stream)) is None:
         return StreamTarget(stream)
     broker = context.broker
@@ -37,12 +37,12 @@ def locate(context: FelixContext, scope: Scope, stream: str, permission: Permiss
 
 
 def ensure_topic(context: FelixContext, scope: Scope, topic: str, use: Permission) -> None:
-    """Create a topic that is missing, and its tenant, for one who may use it like this. Raises TopicNotFound or
-    TenantNotFound where nothing is created on first use."""
+    """Create a missing topic, and its tenant, for a client that needs this permission. Raises TopicNotFound or
+    TenantNotFound if the configuration does not create them on first use."""
     broker, identity = context.broker, context.identity
 
     def ensure_tenant() -> None:
-        check_topic(topic)  # so that no tenant is created for nothing
+        check_topic(topic)  # before creating a tenant in vain
         broker.access.require(identity, Permission.CREATE, scope, topic)
         if context.settings.auto_create_tenants:
             broker.tenants.ensure(identity, *scope)

@@ -1,13 +1,13 @@
-"""Subscriptions: each is a stream to the client, on which events are sent as fast as the client takes them.
+"""Subscriptions: each is a stream to the client, on which events are sent as fast as the client receives them.
 
-A subscription is a position in the log. A slow client lags behind, and loses nothing as long as the log has it, unless
-the configuration lets slow subscriptions lose some. What is sent is made once and shared by all who read
-the same; see `penstock.broker.subscriptions.fanout`.
+A subscription is a position in the log. A slow client lags, and loses nothing that the log retains, unless the
+configuration lets slow subscriptions drop events. Frames are encoded once and shared by all subscriptions with the same
+content; see `penstock.broker.subscriptions.fanout`.
 
-An event that fits no frame, because another door or the other dialect has room for more, is left out with a notice.
+An event that fits no frame, because another door or the other dialect allows larger ones, is skipped with a notice.
 
-A stream ends in an orderly way when its topic is deleted or the broker shuts down. If events are missing for another
-reason, it is reset with one of the codes of `Reset`, so that nobody takes the end for the whole.
+A stream ends normally when its topic is deleted or the broker shuts down. If events are missing for another reason, it
+is reset with one of the codes of `Reset`, so that the client does not mistake this for the normal end.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from penstock.wire.felix.frames import HEADER_SIZE, OFFSETS, SKIPPED, TIMESTAMPS
 
 logger = logging.getLogger(__name__)
 
-MAX_PER_TURN: Final = 4_096  # events, or quarters of a KiB, after which everybody else has a turn
-FLUSH_BYTES: Final = 64 << 10  # frames of this size are not collected any further before they are sent
-HELD_BYTES: Final = 256 << 10  # of frames that wait for a commit, above which nothing more is read
+MAX_PER_TURN: Final = 4_096  # events, or units of 256 bytes, before other connections have a turn
+FLUSH_BYTES: Final = 64 << 10  # frames of this size are sent before more are collected
+HELD_BYTES: Final = 256 << 10  # of frames that wait for a commit, above which reading pauses
 
 
 class Reset(enum.IntEnum):
     """The reset codes of an event stream."""
 
-    OVERTAKEN = 0x11  # retention removed events before the client took them
-    DENIED = 0x12  # the client may not read the stream any more
-    FAILED = 0x14  # the log could not be read, or what was to be sent could not be kept
+    OVERTAKEN = 0x11  # retention removed events before the client received them
+    DENIED = 0x12  # the client lost the permission to read the stream
+    FAILED = 0x14  # the log could not be read, or the commit that events depended on failed
 
 
 _RESETS: Final[tuple[tuple[type[Exception], Reset], ...]] = (
@@ -56,19 +56,19 @@ _ORDERLY: Final = (TopicNotFound, ShuttingDown)
 
 
 class Course(NamedTuple):
-    """The next offset of a subscription, and the offset up to which it gets everything before it is decided again."""
+    """The next offset of a subscription, and the end of the events it still gets before it drops some."""
 
     position: int
-    full: int | None = None  # behind what waited for it when it became too slow
+    full: int | None = None  # the end of what was queued for it when it became too slow
 
 
 def course(slow: str, position: int, head: int, queue: int, full: int | None) -> Course:
-    """The course of a subscription that is at `position` while the log ends at `head`. It may be `queue` events
-    behind. One further behind goes on
+    """The course of a subscription at `position` while the log ends at `head`. It may lag by `queue` events. If it lags
+    more, it continues
 
-    - with `keep` where it is;
+    - with `keep` at its position;
     - with `drop_old` at the newest `queue` events;
-    - with `drop_new` with the oldest `queue` events (`full` is behind them), and after that at the end."""
+    - with `drop_new` with the oldest `queue` events (up to `full`), and then at the end."""
     if slow == "drop_old":
         return Course(max(position, head - queue))
     if slow == "drop_new":
@@ -81,31 +81,31 @@ def course(slow: str, position: int, head: int, queue: int, full: int | None) ->
 
 
 class Track:
-    """One partition on its way to a subscription; a `Follower`."""
+    """The state of one partition in a subscription; a `Follower`."""
 
     __slots__ = ("_subscription", "cursor", "due", "full", "passed", "replayed")
 
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
-        self.cursor: FanoutCursor  # set once there is one
+        self.cursor: FanoutCursor  # set after opening
         self.replayed = 0  # events before this offset are not dropped: the client has subscribed to them
         self.full: int | None = None  # see `Course`
-        self.due = False  # there may be more
-        self.passed = 0  # offsets without an event, behind the last event that was sent or the start
+        self.due = False  # there may be more events
+        self.passed = 0  # offsets without an event since the last event sent, or the start
 
     def take(self, settings: FelixSettings) -> EncodedChunk | None:
-        """The next chunk that this client is to get, or None. Raises as `FanoutCursor.poll` does."""
+        """The next chunk for this client, or None. Raises the errors of `FanoutCursor.poll`."""
         cursor = self.cursor
         if settings.slow == "keep" or cursor.position < self.replayed:
             return cursor.poll()
         position, self.full = course(settings.slow, cursor.position, cursor.head, settings.queue_events, self.full)
         if position > cursor.position:
             cursor.skip(position)
-            self.passed = 0  # what is dropped is missing: the client is to see that by the offsets
+            self.passed = 0  # dropped events must show as a gap in the offsets
         return cursor.poll(self.full)
 
     def wait_at_head(self) -> bool:
-        """Whether there is no more for now, and it is woken when there is."""
+        """Whether there is nothing more for now; `wake` is called when there is."""
         return self.full is None and self.cursor.wait_at_head()
 
     def wake(self) -> None:
@@ -119,7 +119,7 @@ class Subscription:
     """An event stream; a `StreamSession`."""
 
     def __init__(self, context: FelixContext, names: StreamNames, number: int, *, offsets: bool) -> None:
-        """`names`: as the client calls the stream. `offsets`: whether it is told those of events."""
+        """`names`: of the stream, as the client sent them. `offsets`: whether events are sent with their offsets."""
         self._broker = context.broker
         self._metrics = context.broker.metrics
         self._turns = context.broker.turns
@@ -145,16 +145,16 @@ class Subscription:
         self._working = False
         self._turn = Turn(self._broker.turns, self._progress)
         self._over = False  # nothing more is read
-        self._stopping = False  # because the broker shuts down
-        self._reset_code: Reset | None = None  # how it will be broken off in a moment
-        self._gap = False  # what was to be sent depended on a change that could not be kept
+        self._stopping = False  # the broker is shutting down
+        self._reset_code: Reset | None = None  # with which the stream will be reset shortly
+        self._gap = False  # frames depended on a commit that failed
         self._closed = False  # nothing more is sent
 
-    # -- how it begins
+    # -- start
 
     def follow(self, context: FelixContext, scope: Scope, topic: str, starts: Sequence[tuple[int, int | None]]) -> None:
-        """Take a cursor at each of these partitions, to begin at these offsets (None: at the end), and open the stream.
-        Nothing is sent but a hello until earlier requests have been answered. Raises StreamsUsedUp."""
+        """Open a cursor at each of these partitions and offsets (None: at the end), and the stream. Only a hello is
+        sent before earlier requests are answered. Raises StreamsUsedUp."""
         settings = self._settings
         limits = ChunkLimits(settings.batch_events, min(settings.batch_bytes, settings.max_frame // 2))
         try:
@@ -176,32 +176,33 @@ class Subscription:
             track.due = True
             self._due.append(track)
         if any(track.cursor.lag for track in self._tracks):
-            self._turn.give_way()  # the reply goes first
+            self._turn.give_way()  # the reply is sent first
         else:
-            self._go_on()  # there is nothing to send, only to wait for
+            self._go_on()  # nothing to send yet
 
-    # -- what the transport calls
+    # -- called by the transport
 
-    yielding = False  # there is no input that could wait meanwhile
+    yielding = False  # there is no input that could be waiting
 
     def describe_work(self) -> dict[str, str]:
         return {"door": "felix", "peer": self._connection.channel.peer, "request": "events"}
 
-    def receive(self, data: bytes) -> None:  # noqa: ARG002 - nothing comes but the news that the client takes more
+    def receive(self, data: bytes) -> None:  # noqa: ARG002 - called without data, when the client can receive more
         self._go_on()
 
     def end_of_input(self) -> None:
-        """There was none."""
+        """Ignored: the client sends nothing on this stream."""
 
     def stop(self) -> None:
-        """The broker shuts down. The client is to see a lost connection, after which it goes on where it was; an end of
-        the stream would tell it that the subscription is over, and the original's clients leave it at that."""
+        """Stop because the broker shuts down. The client must see a lost connection, after which it resumes at its
+        position; the end of the stream would mean the end of the subscription, and the original's clients would not
+        resume."""
         if not self._over:
             self._stopping = True
             self.finish()
 
     def refused(self, code: int) -> None:
-        """The client has had enough."""
+        """The client stopped receiving."""
         if not self._closed:
             self.lost()
             self._channel.reset(code)
@@ -219,7 +220,7 @@ class Subscription:
     def held_bytes(self) -> int:
         return self._replies.held_bytes
 
-    # -- what its tracks call
+    # -- called by its tracks
 
     def wake(self, track: Track) -> None:
         if not track.due:
@@ -228,7 +229,7 @@ class Subscription:
         self._progress()
 
     def finish(self) -> None:
-        """There is nothing more to come: end the stream behind what was sent, once it is certain."""
+        """End the stream after everything that was sent, once that is committed."""
         if not self._over:
             self._leave()
             self._replies.enqueue(b"", self._broker.pending_commit, self._failed)
@@ -237,7 +238,7 @@ class Subscription:
     # -- sending
 
     def _progress(self) -> None:
-        """Go on after something that was waited for: nobody else charges the time."""
+        """Continue after a wait, and charge the time, as no caller does."""
         if self._working or self._closed:
             return
         turns = self._turns
@@ -246,7 +247,7 @@ class Subscription:
         turns.charge(turns.timer() - began, self)
 
     def _go_on(self) -> None:
-        """Send what there is to send, until the client takes no more; then close if that was all."""
+        """Send as much as the client receives; then close if that was all."""
         if self._working or self._closed:
             return
         self._working = True
@@ -271,7 +272,7 @@ class Subscription:
                 self._channel.close()
 
     def _send_turn(self, turn: Turn) -> bool:
-        """Send for a turn. Whether there may be more that the client would take."""
+        """Send for one turn. Whether there may be more that the client can receive."""
         due, replies, left = self._due, self._replies, MAX_PER_TURN
         while due and not self._over:
             if replies.held_bytes >= FLUSH_BYTES:
@@ -291,13 +292,13 @@ class Subscription:
         return False
 
     def _next(self, track: Track) -> EncodedChunk | None:
-        """Put the next chunk of this partition where it will leave, if there is one."""
+        """Enqueue the next chunk of this partition, if there is one."""
         metrics = self._metrics
         started = metrics.timer()
         try:
             chunk = track.take(self._settings)
             if chunk is not None and chunk.count:
-                # Most often it was made for another, and no offsets were passed over.
+                # Usually it is encoded already, for another subscription, and no offsets were skipped.
                 data = None if track.passed else chunk.encodings.get(self._key)
                 if data is None:
                     data = self._encoded(chunk, track.passed)
@@ -312,13 +313,14 @@ class Subscription:
         return chunk
 
     def _encoded(self, chunk: EncodedChunk, passed: int) -> bytes:
-        """The chunk as frames, shared by all who get the same. `passed`: offsets without an event right before it."""
+        """The chunk as frames, shared by all subscriptions with the same content. `passed`: offsets without an event
+        right before it."""
         if not self._tells_skipped or not passed:
             return chunk.encoded(self._key, self._frames)
         return chunk.encoded((self._key, passed), lambda same: self._frames(same, passed))
 
     def _frames(self, chunk: EncodedChunk, passed: int = 0) -> bytes:
-        """The events as frames: those in one follow each other without a gap."""
+        """The events as frames: events in one frame have consecutive offsets."""
         if self._tells_times or self._tells_skipped:
             return self._annotated_frames(chunk, chunk.start - passed)
         frames: list[bytes] = []
@@ -335,8 +337,8 @@ class Subscription:
         return frames[0] if len(frames) == 1 else b"".join(frames)
 
     def _annotated_frames(self, chunk: EncodedChunk, end: int) -> bytes:
-        """As `_frames`, with times and the number of offsets without an event, as far as the client asked for them.
-        `end`: behind the event before. One that no frame can carry is an event, and missing."""
+        """As `_frames`, with times and the number of offsets without an event, as far as the client requested them.
+        `end`: after the previous event. Unsendable events count as events, and are missing."""
         frames: list[bytes] = []
         times, at = chunk.timestamps() if self._tells_times else None, 0
         for offset, values in chunk.runs:
@@ -351,13 +353,13 @@ class Subscription:
         return b"".join(frames)
 
     def _unsendable(self, offset: int, values: Sequence[bytes]) -> list[RecordUnsendable]:
-        """The events that no frame can carry, of consecutive ones."""
+        """The events among these consecutive ones that fit no frame."""
         largest = self._largest
         sizes = enumerate(map(len, values), offset)
         return [RecordUnsendable(at, size, largest) for at, size in sizes if size > largest]
 
     def _note_left_out(self, chunk: EncodedChunk) -> tuple[int, int]:
-        """Count the events of a chunk that this client does not get; returns how many they are, and their bytes."""
+        """Count the events of a chunk that this client does not get; returns their number and bytes."""
         left_out = [record for offset, values in chunk.runs for record in self._unsendable(offset, values)]
         for record in left_out:
             self._broker.unsendable.note("felix", self._channel.peer, "/".join(self._names), record)
@@ -386,11 +388,11 @@ class Subscription:
         return b""
 
     def _send(self, data: bytes) -> None:
-        """Nothing behind what is void may leave: it would be behind a gap."""
+        """Send nothing after a failed commit: there would be a gap before it."""
         if data and not self._gap:
             self._channel.send(data)
 
-    # -- how it ends
+    # -- end
 
     def _fail(self, error: Exception) -> None:
         if isinstance(error, _ORDERLY):
@@ -400,15 +402,15 @@ class Subscription:
         if code is not Reset.DENIED:
             who, what = self._channel.peer, "/".join(self._names)
             self._connection.complain(f"{what} {code}", f"a subscription of {who} to '{what}' is broken off: {error}")
-        # A reset may overtake what was sent before it. A client that goes on behind the last event it got would never
-        # get further, so these have a start.
+        # A reset may overtake data that was sent before it. A client that resumes after the last event it received
+        # would never progress, so sent data gets a head start.
         self._leave()
         self._reset_code = code
         self._replies.flush()
         self._broker.scheduler.call_soon(self._break_off)
 
     def _crash(self, error: Exception) -> None:
-        """A mistake of ours: the end of this stream, and of nothing else."""
+        """Reset this stream only, after a bug."""
         self._broker.metrics.internal_errors += 1
         keys = {"peer": self._channel.peer, "door": "felix"}
         logger.error("a subscription of %s failed", self._channel.peer, exc_info=error, extra=keys)
@@ -433,6 +435,6 @@ class Subscription:
 
 
 def _end_of_events(chunk: EncodedChunk) -> int:
-    """The offset behind the last event of a chunk that has one."""
+    """The offset after the last event of a chunk with events."""
     offset, values = chunk.runs[-1]
     return offset + len(values)

@@ -1,7 +1,7 @@
 """Broker and log errors → texts of FlyMQ's error frames: one table.
 
-The original's texts are kept where it has one. Where an error's own text is for the operator's eyes, clients get
-another. The codec's own errors are told as they are.
+The original's texts are used where it has one. Where an error's text is meant for operators, clients get another one.
+The codec's errors are sent unchanged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class EndOfLog(Exception):
 
 
 Text = Callable[[Any, Any, FlyMqContext], str] | str | None
-"""A text, or how to make one of the error, the request and the connection; None: the error's own."""
+"""A text, or a function of the error, the request and the connection that returns one; None: the error's own."""
 
 
 def _denied(_error: broker.AccessDenied, _request: Any, context: FlyMqContext) -> str:
@@ -59,7 +59,7 @@ def _wrong_password(error: broker.WrongPassword, _request: Any, _context: FlyMqC
     return LoginRefusal.LOCKED if str(error) == LoginRefusal.LOCKED else "invalid current password"
 
 
-# Looked up for the error's class and its bases in turn.
+# Looked up by the error's class, then by its bases.
 TABLE: Final[dict[type[Exception], Text]] = {
     ProtocolError: None,
     EndOfLog: None,
@@ -97,8 +97,8 @@ TABLE: Final[dict[type[Exception], Text]] = {
 }
 
 EXPECTED: Final = (broker.BrokerError, log.LogError, ProtocolError, EndOfLog)
-"""Errors that the client is told. Anything else is a mistake of ours: logged, told as such, and the end of the
-connection."""
+"""Errors that are reported to the client. Any other is a bug: it is logged, reported as an internal error, and closes
+the connection."""
 
 
 def text_of(error: Exception, request: Any, context: FlyMqContext) -> str:

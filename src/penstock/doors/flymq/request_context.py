@@ -11,7 +11,7 @@ from penstock.broker.security.access import ANONYMOUS, Identity
 from penstock.doors.request_context import RequestContext
 from penstock.wire.flymq.messages import AuthStyle
 
-SCOPE: Final = DEFAULT_SCOPE  # FlyMQ has no tenants; a connection of our clients may name one
+SCOPE: Final = DEFAULT_SCOPE  # FlyMQ has no tenants; Penstock's clients may name one
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +19,8 @@ class FlyMqSettings:
     """The configuration of this door."""
 
     auth_style: AuthStyle = AuthStyle.BOTH
-    fetch_wait: int = 0  # µs that a fetch waits that finds nothing, unless its topic says otherwise
-    address: str = ""  # where clients reach this node
+    fetch_wait: int = 0  # µs that a fetch without records waits, unless its topic sets another time
+    address: str = ""  # at which clients reach this node
     node: str = "penstock"
 
 
@@ -36,7 +36,7 @@ class FlyMqContext(RequestContext):
         self.owner = object()  # of the transactions and memberships that end with this connection
 
     def release(self) -> None:
-        """The connection has ended: so have its transactions and its memberships."""
+        """End the transactions and memberships of the closed connection."""
         self.broker.transactions.abandon(self.owner)
         self.broker.group_membership.leave(self.owner)
         self.forget_connection()

@@ -1,9 +1,10 @@
-"""One FlyMQ connection: how frames become requests of the pipeline, and replies and errors become frames.
+"""One FlyMQ connection: parses frames into requests of the pipeline, and encodes replies and errors as frames.
 
-Requests have no id, so replies go out strictly in the order of requests. Writes do not wait for each other's commits:
-their replies do. Neighbouring PRODUCE frames to one topic are appended as one (`wire/flymq/codec/coalesced_produce`).
-The handler of each opcode is in `handlers/table`. FlyMQ has no handshake: a connection begins as anonymous and a login
-changes its identity, so its states are those of every connection (`doors/session`).
+Requests have no id, so replies are sent strictly in the order of requests. Writes do not wait for the commits of
+earlier ones; their replies do. Adjacent PRODUCE frames to one topic are appended together
+(`wire/flymq/codec/coalesced_produce`). The handler of each opcode is in `handlers/table`. FlyMQ has no handshake: a
+connection is anonymous until a login changes its identity, so it has no states besides the common ones
+(`doors/session`).
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ from penstock.wire.flymq.frames import CoalescingFramer, Frame, Inflation, is_co
 from penstock.wire.flymq.messages import NO_KEY
 from penstock.wire.flymq.opcodes import HEADER_SIZE, MAX_PAYLOAD, Op
 
-BATCH_BYTES: Final = 1 << 20  # of PRODUCE frames that are appended as one
-FIRST_STEP: Final = 128 << 10  # bytes of a compressed payload that are unpacked at once
-MAX_LOGIN: Final = 64 << 10  # bytes of the unpacked payload of those who have not logged in
-FRAME_BYTES: Final = 100  # memory of a frame besides its payload: most requests have next to none
+BATCH_BYTES: Final = 1 << 20  # of PRODUCE frames that are appended together
+FIRST_STEP: Final = 128 << 10  # bytes of a compressed payload that are decompressed synchronously
+MAX_LOGIN: Final = 64 << 10  # bytes of the decompressed payload, before login
+FRAME_BYTES: Final = 100  # memory of a frame besides its payload, which is usually tiny
 _PRODUCE: Final = HANDLERS[Op.PRODUCE]
 _coalesce: Final = partial(coalesce_produce, max_bytes=BATCH_BYTES)
 
 
 class FlyMqRequest:
-    """One frame on its way through the pipeline."""
+    """One frame in the pipeline."""
 
     __slots__ = ("body", "frame", "opcode", "size")
 
@@ -50,7 +51,7 @@ class FlyMqRequest:
         self.frame = frame
         self.opcode = frame.opcode
         self.size = len(frame.payload)
-        self.body: Any = None  # the decoded request, once there is one
+        self.body: Any = None  # the decoded request
 
 
 class FlyMqSession(RequestPipeline):
@@ -71,9 +72,9 @@ class FlyMqSession(RequestPipeline):
         self._allowance = login_allowance(broker, identity)
         self._turn.stranger = broker.access.enforced
         self._framer = CoalescingFramer(coalesce=_coalesce)
-        self._frames: list[Frame | CoalescedProduce] = []  # not executed yet, from `_next` on
+        self._frames: list[Frame | CoalescedProduce] = []  # not executed yet, from index `_next` on
         self._next = 0
-        self._held = 0  # bytes that those frames take
+        self._held = 0  # memory of those frames, in bytes
 
     @property
     def long_lived(self) -> bool:
@@ -84,7 +85,7 @@ class FlyMqSession(RequestPipeline):
     def feed(self, data: bytes) -> None:
         frames = self._framer.feed(data)
         if self._framer.error is not None:
-            self.end_input()  # closed without a word, once what came before is answered
+            self.end_input()  # closed without an error reply, after earlier requests are answered
         if frames:
             del self._frames[: self._next]
             self._next = 0
@@ -117,8 +118,8 @@ class FlyMqSession(RequestPipeline):
         return handler.function(self._context, request.body)
 
     def _unpack(self, handler: Handler, request: FlyMqRequest) -> Outcome | None:
-        """Nothing is unpacked for those who may not do such a thing anyway; whether they may do it to this topic, the
-        content tells. A login is small."""
+        """Decompress a payload, after checking that the client has the permission for such a request on any topic at
+        all: the topic is known only afterwards. Before login the limit is small."""
         context, limit = self._context, MAX_PAYLOAD
         if handler.permission is not None:
             context.broker.access.require_any(context.identity, handler.permission, context.scope)
@@ -131,7 +132,7 @@ class FlyMqSession(RequestPipeline):
         return UnpackingTask(self._unpacking, self._turns, self, inflation, execute)
 
     def _append(self, batch: CoalescedProduce) -> Reply | None:
-        """Append all records of a batch as one: if that is refused, each of them alone."""
+        """Append all records of a batch together; if that is refused, one by one."""
         try:
             produced = append(
                 self._context, batch.topic, batch.values, batch.keys, batch.partitions, allow_dead_letters=False
@@ -139,7 +140,7 @@ class FlyMqSession(RequestPipeline):
         except EXPECTED:
             if batch.count == 1:
                 return produce(self._context, batch.request())
-            alone = batch.split()  # one of them is at fault, or all are: each gets its own reply
+            alone = batch.split()  # at least one record is invalid: each gets its own reply
             self._frames[self._next : self._next] = alone
             self._held += sum(map(_weight, alone))
             return None
@@ -180,7 +181,7 @@ class FlyMqSession(RequestPipeline):
 
 
 def _weight(frame: Frame | CoalescedProduce) -> int:
-    """Bytes of memory that it takes, roughly."""
+    """The approximate memory, in bytes."""
     if isinstance(frame, CoalescedProduce):
         return frame.byte_size + len(frame.values) * FRAME_BYTES
     return len(frame.payload) + FRAME_BYTES

@@ -1,7 +1,7 @@
-"""Unpacking of compressed payloads: after the access check, in steps, one at a time.
+"""Decompression of payloads: after the access check, in steps, one payload at a time.
 
-A payload of a few KiB may unpack to the largest one that there is. What that costs is spread over turns of the event
-loop, and only one payload at the whole door is in the middle of it, so that memory is taken for one.
+A payload of a few KiB may decompress to the maximum size. The work is spread over turns of the event loop, and only one
+payload of the whole door is being decompressed at a time, which bounds the memory.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from penstock.broker.runtime.turns import Turns, Worker
 from penstock.doors.reply import Completion, Outcome, PendingReply, Reply
 from penstock.wire.flymq.frames import Inflation
 
-STEP_BYTES: Final = 1 << 20  # read or made before others have their turn: about 2 ms
+STEP_BYTES: Final = 1 << 20  # consumed or produced in one step: about 2 ms
 
 
 class UnpackingQueue:
-    """The requests of one door that have more to unpack than one step does."""
+    """The requests of one door whose payloads take more than one step."""
 
     __slots__ = ("_tasks",)
 
     def __init__(self) -> None:
-        self._tasks: deque[UnpackingTask] = deque()  # the first is at work
+        self._tasks: deque[UnpackingTask] = deque()  # the first is active
 
     def join(self, task: UnpackingTask) -> None:
         self._tasks.append(task)
@@ -40,7 +40,7 @@ class UnpackingQueue:
 
 
 class UnpackingTask:
-    """A request whose payload is being unpacked; a `PendingReply`. `execute` gets the content."""
+    """A request whose payload is being decompressed; a `PendingReply`. `execute` gets the content."""
 
     __slots__ = ("_execute", "_inflation", "_on_complete", "_outcome", "_over", "_queue", "_turns", "_worker")
 
@@ -81,7 +81,7 @@ class UnpackingTask:
         began = self._turns.timer()
         try:
             done = self._inflation.step(STEP_BYTES)
-        except Exception as error:  # noqa: BLE001 - the error boundary is the pipeline's; others wait behind this one
+        except Exception as error:  # noqa: BLE001 - the error boundary is the pipeline's; other tasks wait for this one
             self._finish(error)
         else:
             if done:
@@ -93,7 +93,7 @@ class UnpackingTask:
     def _finish(self, error: Exception | None) -> None:
         self._over = True
         content = self._inflation.content() if error is None else b""
-        self._inflation.discard()  # now: the task and its completion know each other, and go with the next collection
+        self._inflation.discard()  # now: the task is in a reference cycle, which only the next collection frees
         outcome: Outcome | Exception | None = error
         if error is None:
             try:

@@ -1,6 +1,6 @@
-"""Errors as HTTP tells them: a status, and a body like `{"error": {"code": "topic_not_found", "message": "…"}}`.
+"""Errors in HTTP: a status, and a body like `{"error": {"code": "topic_not_found", "message": "…"}}`.
 
-One table has the status of every error of the broker and the log; the code is the name of its class."""
+One table has the status for every error of the broker and the log; the code is derived from the name of its class."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_MESSAGE: Final = 2_000  # characters; a name from a request may be as long a
 
 
 class HttpError(Exception):
-    """A refusal that is HTTP's own: a path, a method, a login."""
+    """A refusal by HTTP itself: about a path, a method or a login."""
 
     def __init__(self, status: int, code: str, message: str, headers: tuple[tuple[str, str], ...] = ()) -> None:
         super().__init__(message)
@@ -66,15 +66,15 @@ STATUS: Final[dict[type[Exception], int]] = {
     broker.BrokerError: 503,
     log.OffsetOutOfRange: 416,
     log.EntryTooLarge: 413,
-    log.CommitFailed: 500,  # 503 would say that it was not done: the outcome is unknown
+    log.CommitFailed: 500,  # not 503, which would mean that nothing was written: the outcome is unknown
     log.LogError: 503,
     msgspec.MsgspecError: 400,
-    UnicodeDecodeError: 400,  # of a body, by msgspec
+    UnicodeDecodeError: 400,  # raised by msgspec for a body
 }
-"""Looked up for the error's class and its bases in turn."""
+"""Looked up by the error's class, then by its bases."""
 
 EXPECTED_ERRORS: Final = (HttpError, broker.BrokerError, log.LogError, msgspec.MsgspecError, UnicodeDecodeError)
-"""The errors that a handler may raise instead of a reply. Any other is a mistake of ours."""
+"""The errors that a handler may raise instead of replying. Any other is a bug."""
 
 
 class Problem(msgspec.Struct):
@@ -96,7 +96,7 @@ def problem(status: int, code: str, message: str, headers: tuple[tuple[str, str]
 
 
 def error_reply(error: Exception) -> HttpReply:
-    """One of `EXPECTED_ERRORS` as a reply."""
+    """The reply for one of `EXPECTED_ERRORS`."""
     if isinstance(error, HttpError):
         return problem(error.status, error.code, str(error), error.headers)
     status = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
@@ -105,12 +105,12 @@ def error_reply(error: Exception) -> HttpReply:
 
 
 def refusal(_path: str, error: Exception) -> HttpReply:
-    """One of `EXPECTED_ERRORS` as a reply, at any path."""
+    """The reply for one of `EXPECTED_ERRORS`, the same at every path."""
     return error_reply(error)
 
 
 def problem_of(error: Exception) -> Problem:
-    """One of `EXPECTED_ERRORS` as it is told, whatever the status."""
+    """Code and message of one of `EXPECTED_ERRORS`."""
     if isinstance(error, HttpError):
         code = error.code
     elif isinstance(error, msgspec.MsgspecError | UnicodeDecodeError):

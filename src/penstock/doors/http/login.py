@@ -1,11 +1,10 @@
-"""Logins over HTTP: the identity behind a request, by user and password, token or API key.
+"""Logins over HTTP: the identity of a request, by user and password, token or API key.
 
-Every request brings its own credentials. A connection remembers those that were taken last, so that a password is
-checked, and a login audited, once for each connection. The services are those of all doors, and so are lock-out and
-audit; what an identity may do is checked by the operation, each time: a key that was revoked, a user who was disabled
-or a token that has expired does nothing more, remembered or not.
+Every request has its own credentials. A connection caches the last accepted ones, so that a password is checked, and a
+login audited, once per connection. The services, lockout and audit are shared with all doors. Every operation checks
+permissions: a revoked key, a disabled user or an expired token has none, cached or not.
 
-Where cookies are taken, a request without other credentials may have that of a login session (`broker.sessions`).
+If cookies are accepted, a request without other credentials may have the cookie of a login session (`broker.sessions`).
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ AUTHORIZATION: Final = "authorization"
 API_KEY: Final = "x-api-key"
 COOKIE: Final = "penstock_session"
 CHALLENGE: Final = ("WWW-Authenticate", 'Bearer realm="penstock"')
-"""Not `Basic`, which is taken too: browsers would ask for a password in a window of their own."""
+"""Not `Basic`, although it is accepted: browsers would open a password dialog."""
 CLOSE: Final = ("Connection", "close")
 
 
@@ -43,34 +42,34 @@ class Login:
     def __init__(
         self, broker: Broker, identity: Identity, peer: str, *, cookies: bool = False, encrypted: bool = False
     ) -> None:
-        """`identity` is that of requests without credentials; `cookies`: those of login sessions are taken."""
+        """`identity`: of requests without credentials. `cookies`: whether those of login sessions are accepted."""
         self.peer = peer
         self.cookies = cookies
         self.encrypted = encrypted
-        self.cookie = ""  # the secret of a session that the last request had, right or wrong
-        self.by_cookie = False  # the last request was let in by it
+        self.cookie = ""  # session secret in the last request, valid or not
+        self.by_cookie = False  # the last request was authenticated by it
         self._broker = broker
         self._given = identity
-        self._identity: Identity | None = None  # of the credentials that were taken last
-        self._remembered: tuple[str, str] = ("", "")  # those, and the tenant that they were taken in
+        self._identity: Identity | None = None  # of the credentials accepted last
+        self._remembered: tuple[str, str] = ("", "")  # these credentials, and the tenant in which they were accepted
         self._allowance = login_allowance(broker, identity)
 
     @property
     def stranger(self) -> bool:
-        """Nobody has logged in here, and somebody should."""
+        """Whether a login is required here and has not happened."""
         return self._broker.access.enforced and self._given is not ADMINISTRATOR and self._identity is None
 
     @property
     def name(self) -> str:
-        """Of who has logged in last, or whose the connection is."""
+        """The name of the last identity that logged in, or the connection's own."""
         return (self._identity or self._given).name
 
     def refused(self) -> HttpError:
-        """The error for who may not do a thing and has not logged in."""
+        """The error if access is denied before a login."""
         return HttpError(401, "login_required", "log in: this is not for everyone", (CHALLENGE,))
 
     def identify(self, headers: dict[str, str], tenant: str | None) -> Identity | Deferred[Any, Identity]:
-        """The identity of a request, or HttpError. `tenant` is the one that a user is looked for in."""
+        """The identity of a request; raises HttpError. `tenant`: in which a user is looked up."""
         presented = headers.get(AUTHORIZATION, "")
         self.cookie = _cookie(headers.get("cookie", "")) if self.cookies else ""
         self.by_cookie = False
@@ -92,17 +91,17 @@ class Login:
         raise self._counted("unsupported_credentials", "give Basic or Bearer credentials, or an X-API-Key")
 
     def by_password(self, tenant: str, name: str, password: str, presented: str = "") -> Deferred[Any, Identity]:
-        """Work that tells who a user is, or raises HttpError. `presented` is what to know them by on this
+        """Work that returns the identity of a user, or raises HttpError. `presented`: the credentials to cache for this
         connection."""
         work = self._broker.users.login(tenant, name, password, self.peer)
         return work.then(lambda verdict: self._conclude(verdict, presented, tenant))
 
     def by_key(self, key: str, tenant: str, presented: str = "") -> Identity:
-        """The same of a key or a token."""
+        """The identity of a key or a token; raises HttpError. `presented`: as in `by_password`."""
         return self._conclude(self._broker.keys.authenticate(key, self.peer), presented, tenant)
 
     def _of_session(self) -> Identity | None:
-        """The identity of a session whose cookie the request has. It is no stranger's."""
+        """The identity of the session whose cookie the request has, if any. It counts as logged in."""
         session = self._broker.sessions.find(self.cookie) if self.cookie else None
         if session is None:
             return None
@@ -128,7 +127,7 @@ class Login:
         raise self._counted("wrong_credentials", str(verdict or "the key or token is not valid"))
 
     def _counted(self, code: str, message: str) -> HttpError:
-        """The error for credentials that are not taken; with one too many of them the connection ends."""
+        """The error for credentials that are not accepted; after too many of them the connection is closed."""
         more = self._allowance is None or self._allowance.ask()
         return HttpError(401, code, message, (CHALLENGE,) if more else (CHALLENGE, CLOSE))
 

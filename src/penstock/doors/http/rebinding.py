@@ -1,9 +1,9 @@
-"""DNS rebinding: a page of the web gives its own name a second address, this machine's, and its scripts then talk to
-the broker as if it were their own server. Where everybody on this machine is administrator, that would be enough to do
-anything.
+"""DNS rebinding: a web page rebinds its own host name to this machine's address, and its scripts then send requests to
+the broker as if it were their own server. Without security, where every local client is an administrator, this would
+give the page full control.
 
-What such a page cannot choose is the `Host` that the browser sends: its own name, which has to be one that the public
-DNS knows. Addresses, names without a dot and names of local networks are nobody's page.
+Such a page cannot choose the `Host` header that the browser sends: it is its own name, which must be in the public DNS.
+Addresses, names without a dot and names of local networks cannot belong to a web page.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LOCAL_SUFFIXES: Final = (".localhost", ".local", ".internal", ".lan", ".home.arp
 
 
 def refuse_rebound_name(host: str, peer: str) -> None:
-    """Raises HttpError for a request of this machine that names the broker as a page of the web would."""
+    """Raise HttpError for a request from this machine whose `Host` could be that of a web page."""
     if _is_loopback(peer) and not _is_local_name(_name(host)):
         raise HttpError(
             403,
@@ -28,10 +28,10 @@ def refuse_rebound_name(host: str, peer: str) -> None:
 
 
 def _name(netloc: str) -> str:
-    """Without the port."""
+    """The name without the port."""
     try:
         return (urlsplit(f"//{netloc}").hostname or "").rstrip(".")
-    except ValueError:  # what no browser sends
+    except ValueError:  # not from a browser
         return netloc
 
 

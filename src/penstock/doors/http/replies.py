@@ -1,6 +1,6 @@
-"""Replies to HTTP requests: at once, after a commit, after work off the loop, or in pieces.
+"""Replies to HTTP requests: immediate, after a commit, after work off the loop, or streamed.
 
-The session turns them into bytes. Nothing here knows which request is answered."""
+The session encodes them. Nothing here depends on the request."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class HttpReply:
 
 
 class PendingHttpReply(NamedTuple):
-    """A reply that holds once the group is committed, and is not given before."""
+    """A reply that is sent after the group is committed."""
 
     group: CommitGroup
     reply: HttpReply
@@ -39,31 +39,31 @@ class _Waiting:
 
 
 WAITING: Final = _Waiting()
-"""A source has nothing now. It calls `wake` when it has."""
+"""A source has no data now. It calls `wake` when it has."""
 
 Piece: TypeAlias = bytes | Deferred[Any, "bytes | None"] | _Waiting | None
-"""The next bytes, or work that leads to them, or `WAITING`; None: that was all. Empty bytes: ask again."""
+"""The next bytes, or work that returns them, or `WAITING`; None: the end. Empty bytes: pull again."""
 
 
 class ReplySource(Protocol):
-    """The body of a streamed reply. It is asked for a piece when the client has taken those before it."""
+    """The body of a streamed reply. `pull` is called when the client has received the earlier pieces."""
 
-    endless: bool  # has no end of its own: it ends when the client sends no more, or the broker stops
+    endless: bool  # it ends only when the client sends no more, or the broker stops
 
     def open(self, wake: Callable[[], None]) -> None:
         """Called once, before the first `pull`."""
 
     def pull(self) -> Piece:
-        """An error of `EXPECTED_ERRORS`, here or of the work, ends the reply: the connection is closed without the end
-        of the body, so that no client takes what it has for all."""
+        """The next piece. An error of `EXPECTED_ERRORS`, here or in the work, ends the reply: the connection is closed
+        without the end of the body, so that clients notice the truncation."""
 
     def close(self) -> None:
-        """Called once, after the last `pull`, also if the connection is gone."""
+        """Called once, after the last `pull`, also if the connection is lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamedReply:
-    """A reply in pieces, chunked. A request with HEAD gets its head only."""
+    """A streamed reply, with chunked encoding. For a HEAD request only the head is sent."""
 
     source: ReplySource
     content_type: str = JSON_LINES
@@ -72,11 +72,11 @@ class StreamedReply:
 
 
 Outcome: TypeAlias = HttpReply | PendingHttpReply | StreamedReply | Deferred[Any, Any]
-"""A reply, or what leads to one: a commit to wait for, or work that takes its time and has an outcome itself."""
+"""A reply, or something that results in one: a commit to wait for, or work whose result is an outcome itself."""
 
 
 class Pieces:
-    """A source of pieces that are there, or are made one by one, each quickly."""
+    """A source from an iterable whose items are available without waiting."""
 
     endless = False
 
@@ -90,7 +90,7 @@ class Pieces:
         return next(self._pieces, None)
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Nothing to release."""
 
 
 def document(value: Any) -> bytes:
@@ -102,10 +102,10 @@ def json_reply(value: Any, status: int = 200) -> HttpReply:
 
 
 def after_commit(group: CommitGroup | None, reply: HttpReply) -> HttpReply | PendingHttpReply:
-    """The reply, once the group is committed that it depends on."""
+    """The reply, delayed until the group that it depends on is committed."""
     return reply if group is None else PendingHttpReply(group, reply)
 
 
 def done(group: CommitGroup | None) -> HttpReply | PendingHttpReply:
-    """Nothing but that it is done."""
+    """An empty reply, after the group is committed."""
     return after_commit(group, HttpReply(200, b"{}\n", JSON))

@@ -1,4 +1,4 @@
-"""One HTTP request: its head as a handler sees it, and the offer of a body."""
+"""One HTTP request: its head as seen by a handler, and the admission of its body."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ class RequestHead:
     method: str
     path: str  # as sent, percent-encoded
     query: str
-    headers: dict[str, str]  # by lower-case name; of several with one name the last
+    headers: dict[str, str]  # by lower-case name; the last one if repeated
     login: Login  # of its connection
-    arrival: int = 0  # the same number: they came together, none of them after any was answered
+    arrival: int = 0  # requests with the same number arrived together, before any of them was answered
 
 
 class Call(NamedTuple):
-    """A request that is accepted: its body may come."""
+    """An accepted request: its body may be received."""
 
     max_body: int  # bytes
     run: Callable[[bytes], Outcome]  # with the whole body; may raise one of `EXPECTED_ERRORS`
 
 
 Admission: TypeAlias = HttpReply | Call | Deferred[Any, "HttpReply | Call"]
-"""What comes of a request's head: a refusal, a call, or work that leads to one of them (a login)."""
+"""The result of a request's head: a refusal, a call, or work (a login) that returns one of them."""
 
 
 class Application(Protocol):
-    """Whoever answers the requests of a session."""
+    """The application that answers the requests of a session."""
 
     def open(self, head: RequestHead) -> Admission:
-        """Decide by the head. May raise one of `EXPECTED_ERRORS`."""
+        """Decide from the head. May raise one of `EXPECTED_ERRORS`."""

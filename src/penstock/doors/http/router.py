@@ -1,8 +1,8 @@
-"""Routes: a table of methods and paths, and what carries each out.
+"""Routes: a table of methods and paths with their handlers.
 
 A route's path is a template: `/topics/{topic}/records`. Its query parameters and its body are msgspec structs, decoded
-before its handler is called, so that a handler sees values of the right types and within their bounds, and a document
-about the routes can be made of the table alone. Every request on a route is somebody's: see `login`.
+before its handler is called: handlers get values with the right types and within their bounds, and API documentation
+can be generated from the table. Every request to a route has an identity: see `login`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from penstock.doors.http.request import Admission, Call, RequestHead
 SAFE_METHODS: Final = ("GET", "HEAD")
 CUSTOM_HEADER: Final = "x-requested-with"
 MAX_BODY: Final = 64 << 10
-MAX_STRANGER_BODY: Final = 64 << 10  # of a request of nobody in particular
+MAX_STRANGER_BODY: Final = 64 << 10  # of a request without a login
 
 
 class NoParameters(msgspec.Struct, forbid_unknown_fields=True):
@@ -39,19 +39,19 @@ class NoParameters(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request as its handler is given it."""
+    """A request as passed to its handler."""
 
     identity: Identity
     tenant: str
     namespace: str
-    names: Mapping[str, str]  # what stands for the template's braces
-    query: Any  # as the route's `query`
-    body: Any  # as the route's `body`; the bytes of it if that is None
+    names: Mapping[str, str]  # values of the template's parameters
+    query: Any  # of the route's type `query`
+    body: Any  # of the route's type `body`; bytes if that is None
     accept: str = ""
     enforced: bool = False  # security is on
-    named_tenant: str | None = None  # the tenant that the request names
+    named_tenant: str | None = None  # in the request, if any
     login: Login | None = None  # of its connection
-    by_hand: bool = False  # it comes from a page in a browser: what it changes is audited, as programs' data is not
+    by_hand: bool = False  # sent by a browser: its changes to data are audited, unlike those of programs
 
     @property
     def scope(self) -> Scope:
@@ -73,14 +73,14 @@ class Route:
     body: type[Any] | None = None
     reply: Any = None  # the type of the reply's JSON document
     status: int = 200
-    audit: str = ""  # the type of the audit event of an attempt that fails
-    changes: bool | None = None  # whether it changes something; None: as its method says
+    audit: str = ""  # type of the audit event for failed attempts
+    changes: bool | None = None  # whether it changes something; None: depends on the method
     max_body: int = MAX_BODY
     content: tuple[str, ...] = (JSON,)  # media types of the reply
 
     @property
     def name(self) -> str:
-        """Its name in documents: those of its handler and of what that is a method of."""
+        """Its name in the API documentation, from its handler's name and the class of that."""
         owner = getattr(self.handler, "__self__", None)
         noun = re.sub(r"(?<!^)(?=[A-Z])", "_", type(owner).__name__.removesuffix("Routes")).lower()
         return f"{noun}_{self.handler.__name__}" if owner is not None else self.handler.__name__
@@ -92,7 +92,7 @@ class Route:
 
 @dataclass(slots=True)
 class _Node:
-    """The routes of a path, and what follows it."""
+    """The routes of a path, and the path segments below it."""
 
     routes: dict[str, Route] = field(default_factory=dict)
     literals: dict[str, _Node] = field(default_factory=dict)
@@ -112,8 +112,8 @@ class Router:
         bodies: Collection[str] = (JSON,),
         forgeable: Collection[str] | None = None,
     ) -> None:
-        """`enforced` is whether handlers are told that security is on; None: as it is. A request that changes something
-        has a body of one of the types `bodies`, if its method is one of `forgeable`; None: whatever its method."""
+        """`enforced`: whether handlers see security as on; None: the actual value. A request that changes something
+        must have a body of one of the types `bodies`, if its method is one of `forgeable`; None: with any method."""
         self._broker = broker
         self._enforced = enforced
         self._bodies = bodies
@@ -209,15 +209,15 @@ def _with_body(route: Route, request: Request, body: bytes) -> Request:
 
 
 def _refuse_foreign_origin(head: RequestHead) -> None:
-    """Another site's page can make a browser send a request, with what the browser knows: but not without saying from
-    where it comes."""
+    """Refuse a request from another site's page: it can make a browser send requests with the browser's credentials,
+    but not without the `Origin` header."""
     origin = head.headers.get("origin")
     if origin is not None and urlsplit(origin).netloc.lower() != head.headers.get("host", "").lower():
         raise HttpError(403, "foreign_origin", "this is not taken from pages of another site")
 
 
 def _require_type(head: RequestHead, bodies: Collection[str]) -> None:
-    """Nor with one of these types of body, or with a header of its own."""
+    """Require a body type, or a custom header, that another site's page cannot make a browser send."""
     kind = head.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in bodies and CUSTOM_HEADER not in head.headers:
         raise HttpError(
@@ -226,8 +226,8 @@ def _require_type(head: RequestHead, bodies: Collection[str]) -> None:
 
 
 def _require_own_page(head: RequestHead) -> None:
-    """A change by a cookie, which a browser sends by itself, says that it comes from our own pages: every browser says
-    so, in one of two ways."""
+    """Refuse a change with a cookie, which browsers add by themselves, unless it is from our own pages: every browser
+    states this in one of two headers."""
     if "origin" not in head.headers and head.headers.get("sec-fetch-site") != "same-origin":
         raise HttpError(403, "foreign_origin", "a change by cookie is taken from this broker's own pages only")
 

@@ -1,7 +1,7 @@
-"""The session of one HTTP connection, on h11: requests one after the other, replies in order, keep-alive.
+"""The session of one HTTP connection, on h11: one request after another, replies in order, keep-alive.
 
-A request is first asked for by its head (`Application.open`): who is refused, or must log in, has sent no body yet. A
-reply in pieces is pulled from its source as fast as the client takes it.
+A request is admitted by its head (`Application.open`), so that refused or unauthenticated clients have not sent a body
+yet. A streamed reply is pulled from its source as fast as the client receives it.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from penstock.log.engine import CommitGroup, GroupState
 logger = logging.getLogger(__name__)
 
 MAX_HEAD: Final = 16 << 10
-MAX_REFUSED_BODY: Final = 64 << 10  # bytes that are read to keep a connection whose request is refused
+MAX_REFUSED_BODY: Final = 64 << 10  # bytes read after a refused request to keep its connection open
 SAFE: Final = (("X-Content-Type-Options", "nosniff"), ("Cache-Control", "no-store"))
 
 
 def _safe(headers: tuple[tuple[str, str], ...]) -> list[tuple[str, str]]:
-    """`SAFE`, where a reply does not say otherwise."""
+    """`SAFE`, without headers that the reply sets itself."""
     given = {name for name, _ in headers}
     return [header for header in SAFE if header[0] not in given]
 
@@ -57,8 +57,8 @@ class HttpSession:
         cookies: bool = False,
         refusal: Callable[[str, Exception], HttpReply] = refusal,
     ) -> None:
-        """`identity` is that of requests without credentials; `cookies`: those of login sessions are taken; `refusal`
-        gives one of `EXPECTED_ERRORS` the form that it has at a path."""
+        """`identity`: of requests without credentials. `cookies`: whether those of login sessions are accepted.
+        `refusal` formats one of `EXPECTED_ERRORS` for a path."""
         self._broker = broker
         self._channel = channel
         self._application = application
@@ -73,24 +73,24 @@ class HttpSession:
         self._turn = Turn(broker.turns, self._resume)
         self._request: h11.Request | None = None
         self._latest: h11.Request | None = None  # for `describe_work`
-        self._arrivals = 0  # pieces of input so far
-        self._call: Call | HttpReply | None = None  # of the request whose body comes
+        self._arrivals = 0  # chunks of input so far
+        self._call: Call | HttpReply | None = None  # for the body being received
         self._body_bytes = 0
         self._body: list[bytes] = []
-        self._stream: ReplySource | None = None  # of the reply that is being sent
-        self._pulling = False  # a piece of it is being made
-        self._woken = False  # and there is more
+        self._stream: ReplySource | None = None  # of the reply being sent
+        self._pulling = False  # a piece is being produced
+        self._woken = False  # and there is more after it
         self._advancing = False
         self._waiting = False  # for a commit or for work; further requests wait too
-        self._last = False  # close after the reply that is waited for
+        self._last = False  # close after the pending reply
         self._closed = False
-        self._traced: tuple[int, str] | None = None  # when the request came, and the context that it has
+        self._traced: tuple[int, str] | None = None  # time of arrival and trace context of the request
 
     # -- Session
 
     @property
     def long_lived(self) -> bool:
-        """While a reply without an end is sent. Else False: a client that has another question connects again."""
+        """True while an endless reply is sent. Otherwise False: an idle client can reconnect."""
         return self._stream is not None and self._stream.endless
 
     def receive(self, data: bytes) -> None:
@@ -106,7 +106,7 @@ class HttpSession:
             return
         self._http.receive_data(b"")
         self._advance()
-        later = self._turn.yielding or self._channel.congested  # the end of the connection is the last event then
+        later = self._turn.yielding or self._channel.congested  # then the end of the connection is the last event
         if not later or self._stream is not None:
             self._finish()
 
@@ -133,7 +133,7 @@ class HttpSession:
     # -- requests
 
     def _resume(self) -> None:
-        """Others have had their turn."""
+        """Continue in the next turn."""
         if self._advancing or self._closed:
             return
         turns = self._broker.turns
@@ -144,7 +144,7 @@ class HttpSession:
             self._channel.progress()
 
     def _advance(self) -> None:
-        """Handle what has arrived, as long as the connection's share of the turn lasts."""
+        """Handle the input, within the connection's share of the turn."""
         if self._advancing:
             return
         turn = self._turn
@@ -170,7 +170,7 @@ class HttpSession:
             self._advancing = False
 
     def _step(self) -> bool:
-        """Handle one event; False if the next one takes more input."""
+        """Handle one event; False if the next one needs more input."""
         event = self._http.next_event()
         if isinstance(event, h11.Request):
             self._request = self._latest = event
@@ -263,8 +263,8 @@ class HttpSession:
             self._await(outcome, self._follow)
 
     def _await(self, work: Deferred[Any, Any], then: Callable[[Any], None]) -> None:
-        """Nothing else of the connection happens until the work is done. It is finished even if nobody waits for the
-        reply any more: the request was accepted."""
+        """Pause the connection until the work is done. It completes even if the client disconnects: the request was
+        accepted."""
         self._waiting = True
 
         def finish() -> None:
@@ -291,7 +291,7 @@ class HttpSession:
             assert group.error is not None
             reply = self._refuse(group.error)
         self._send_reply(reply)
-        self._go_on()  # the next request may be here already
+        self._go_on()  # the next request may have arrived already
 
     def _go_on(self) -> None:
         if not (self._closed or self._advancing):
@@ -300,8 +300,7 @@ class HttpSession:
                 self._channel.progress()
 
     def _guard(self, step: Callable[[], None]) -> None:
-        """Take a step that was waited for. An error that nobody expected is counted, logged, answered, and the end of
-        this connection."""
+        """Run a continuation. An unexpected error is counted, logged and answered, and closes this connection."""
         try:
             step()
         except Exception:
@@ -311,14 +310,14 @@ class HttpSession:
                 self._fail()
 
     def _fail(self) -> None:
-        with contextlib.suppress(Exception):  # half a reply may have been sent
+        with contextlib.suppress(Exception):  # part of a reply may have been sent
             if self._http.our_state is h11.SEND_RESPONSE:
                 text = "internal error; the broker's log tells more"
                 self._send(problem(500, "internal_error", text), keep=False)
         self._close()
 
     def _finish(self) -> None:
-        """Close; if a reply is still owed, after it."""
+        """Close, after the pending reply if there is one."""
         if self._stream is not None and self._stream.endless:
             self._last = True
             self._end_stream()
@@ -356,14 +355,14 @@ class HttpSession:
     def _send(self, reply: HttpReply, *, keep: bool) -> None:
         headers = [("Content-Type", reply.content_type), ("Content-Length", str(len(reply.body)))]
         if reply.status == HTTPStatus.NOT_MODIFIED:
-            headers = []  # they would be those of what was not sent
+            headers = []  # they would describe the body that is not sent
         parts = [self._head(reply.status, [*headers, *_safe(reply.headers), *reply.headers], keep=keep)]
         if self._request is None or self._request.method != b"HEAD":
             parts.append(self._http.send(h11.Data(data=reply.body)) or b"")
         parts.append(self._http.send(h11.EndOfMessage()) or b"")
         self._channel.send(b"".join(parts))
 
-    # -- replies in pieces
+    # -- streamed replies
 
     def _begin_stream(self, reply: StreamedReply) -> None:
         headers = [("Content-Type", reply.content_type), *_safe(reply.headers), *reply.headers]
@@ -375,7 +374,7 @@ class HttpSession:
             reply.source.open(self._wake)
 
     def _pump(self, source: ReplySource) -> bool:
-        """Send one piece; False if there is none now, or the client has not taken those before it."""
+        """Send one piece; False if there is none now, or the client has not received the earlier ones."""
         if self._pulling or self._channel.congested:
             return False
         self._woken = False
@@ -412,7 +411,7 @@ class HttpSession:
             self._channel.send(self._http.send(h11.Data(data=piece)) or b"")
 
     def _wake(self) -> None:
-        """The source has more. It is called from within other work: the piece is sent in a turn of its own."""
+        """The source has more. As it calls this from within other work, the piece is sent in a separate turn."""
         if not self._woken:
             self._woken = True
             self._broker.turns.later(self._resume, little=True)
@@ -437,7 +436,7 @@ class HttpSession:
             self._channel.close()
 
     def _end(self) -> bool:
-        """True the first time."""
+        """Mark as closed; True the first time."""
         if self._closed:
             return False
         self._closed = True

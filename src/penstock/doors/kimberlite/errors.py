@@ -1,6 +1,6 @@
 """Broker and log errors → Kimberlite error responses: one table of codes and texts.
 
-Where an error's own text is for the operator's eyes, clients get another.
+Where an error's text is meant for operators, clients get another one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class RequestRefused(Exception):
 
 
 Text = Callable[[Any, Any], str] | str | None
-"""A text, or how to make one of the error and the request; None: the error's own."""
+"""A text, or a function of the error and the request that returns one; None: the error's own."""
 
 
 class Row(NamedTuple):
@@ -42,7 +42,7 @@ def _out_of_range(error: log.OffsetOutOfRange, _request: Any) -> str:
     return f"offset {error.offset} is no longer there: the stream begins at {error.start}"
 
 
-# Looked up for the error's class and its bases in turn.
+# Looked up by the error's class, then by its bases.
 TABLE: Final[dict[type[Exception], Row]] = {
     broker.AccessDenied: Row(ErrorCode.AUTHENTICATION_FAILED),
     broker.TenantNotFound: Row(ErrorCode.TENANT_NOT_FOUND),
@@ -80,12 +80,12 @@ TABLE: Final[dict[type[Exception], Row]] = {
 }
 
 EXPECTED: Final = (broker.BrokerError, log.LogError, RequestRefused)
-"""Errors that the client is told. Anything else is a mistake of ours: logged, told as such, and the end of the
-connection."""
+"""Errors that are reported to the client. Any other is a bug: it is logged, reported as an internal error, and closes
+the connection."""
 
 
 def error_response(error: Exception, request: Any = None) -> ErrorResponse:
-    """`request`: its payload, or the class of it."""
+    """The response for an error. `request`: its payload, or the class of the payload."""
     if isinstance(error, RequestRefused):
         return ErrorResponse(error.code, str(error)[:MAX_TEXT])
     code, text = next(TABLE[kind] for kind in type(error).__mro__ if kind in TABLE)

@@ -18,26 +18,26 @@ from penstock.log.engine import CommitGroup
 from penstock.wire.kimberlite.codec.connection import ServerCodec
 from penstock.wire.kimberlite.messages import AuditMetadata, ErrorCode
 
-NAMESPACE: Final = DEFAULT_SCOPE.namespace  # Kimberlite has tenants, and nothing within them but streams
+NAMESPACE: Final = DEFAULT_SCOPE.namespace  # Kimberlite has tenants, but no namespaces
 
 
 @dataclass(frozen=True, slots=True)
 class KimberliteSettings:
     """The configuration of this door."""
 
-    assume: str = "auto"  # the client's version, where its frames do not show it
-    tenants: Mapping[int, str] = field(default_factory=dict)  # the names of tenants that are not called by their number
+    assume: str = "auto"  # the client's version, if its frames do not reveal it
+    tenants: Mapping[int, str] = field(default_factory=dict)  # names of tenants whose name is not their number
     auto_create_tenants: bool = True
     push_events: int = 1  # in one frame
     read_bytes: int = 120 << 10  # of events in a reply from version 2 on
     started: int = 0  # µs since 1970
 
     def name(self, tenant: int) -> str:
-        """The broker's name of a tenant."""
+        """The broker's name for a tenant."""
         return self.tenants.get(tenant) or str(tenant)
 
     def number(self, name: str) -> int | None:
-        """The other way round; None for a tenant that has no number here."""
+        """The number for a name; None for a tenant without a number at this door."""
         for number, given in self.tenants.items():
             if given == name:
                 return number
@@ -47,8 +47,8 @@ class KimberliteSettings:
 
 
 class KimberliteContext(RequestContext):
-    """One connection, and of the request at hand who sent it and in which tenant it acts. A handshake changes the
-    identity; the tenant is named anew with each request."""
+    """One connection, with the sender and the tenant of the current request. A handshake changes the identity; every
+    request names its tenant."""
 
     __slots__ = ("_bearer", "codec", "greeted", "scope", "settings", "state", "subscriptions", "tenant")
 
@@ -67,8 +67,8 @@ class KimberliteContext(RequestContext):
         self.settings = settings
         self.subscriptions = subscriptions
         self.state = State.NEW
-        self.greeted: str | None = None  # the tenant of the last handshake, which the connection counts for
-        self.tenant = 0  # of the request at hand, as the scope
+        self.greeted: str | None = None  # the tenant of the last handshake, for which the connection is counted
+        self.tenant = 0  # of the current request, as the scope
         self.scope = DEFAULT_SCOPE
 
     @property
@@ -77,7 +77,7 @@ class KimberliteContext(RequestContext):
         return self.codec.version
 
     def enter(self, tenant: int, audit: AuditMetadata | None) -> None:
-        """Begin with a request of this tenant."""
+        """Begin a request of this tenant."""
         if tenant != self.tenant or self.scope is DEFAULT_SCOPE:
             self.tenant = tenant
             self.scope = Scope(self.settings.name(tenant), NAMESPACE)
@@ -87,23 +87,23 @@ class KimberliteContext(RequestContext):
             self.identity = self._bearer._replace(context=details)
 
     def note(self, event: str, stream: str) -> CommitGroup | None:
-        """Note the request in the audit log, if it has audit metadata: that is of use only with what was done. Changes
-        that are noted for every client are noted by the broker. The group that the event is in, for which the reply has
-        to wait; None if there is none."""
+        """Record the request in the audit log, if it has audit metadata: that is meaningful only together with the
+        operation. Changes that are audited for every client are recorded by the broker. Returns the group with the
+        event, for which the reply must wait; None if there is none."""
         if not self.identity.context:
             return None
         action = event.partition(".")[2]
         return self.broker.audit.note(self.identity, event, scope=self.scope, resource=stream, action=action)
 
     def check_tenant(self, identity: Identity) -> None:
-        """Raise unless the tenant at hand is this identity's. The error is the same whatever exists in the other one.
-        With security off an identity has no tenant."""
+        """Raise unless the current tenant is this identity's. The error is the same whatever exists in the other
+        tenant. With security off an identity has no tenant."""
         tenant = identity.tenant
         if tenant != self.scope.tenant and (tenant is not None or self.broker.access.enforced):
             raise RequestRefused(ErrorCode.AUTHENTICATION_FAILED, "the token is not for this tenant")
 
     def greet(self, identity: Identity) -> None:
-        """A handshake is accepted: the client is this one from now on, and the connection counts for the tenant."""
+        """Accept a handshake: set the identity, and count the connection for the tenant."""
         tenant = self.scope.tenant
         if tenant != self.greeted:
             self.broker.rate_limits.enter(tenant)
@@ -114,7 +114,7 @@ class KimberliteContext(RequestContext):
         self.state = State.GREETED
 
     def release(self) -> None:
-        """The connection has ended."""
+        """Release the resources of the closed connection."""
         self.subscriptions.release()
         if self.greeted is not None:
             self.broker.rate_limits.leave(self.greeted)

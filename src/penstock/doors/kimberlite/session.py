@@ -1,9 +1,9 @@
-"""One Kimberlite connection: how frames become requests of the pipeline, and replies and errors become frames.
+"""One Kimberlite connection: parses frames into requests of the pipeline, and encodes replies and errors as frames.
 
-Requests have ids, and the protocol would allow replies in any order; they go out in the order of the requests, because
-the original's clients want it so. Appends do not wait for each other's commits: their replies do. The handler of each
-request is in `handlers/table`, the states of a connection are in `states`; how messages look as bytes, for this client,
-is known by its `ServerCodec`.
+Requests have ids, and the protocol allows replies in any order; they are sent in the order of the requests, because the
+original's clients rely on that. Appends do not wait for the commits of earlier ones; their replies do. The handler of
+each request is in `handlers/table`, the states of a connection are in `states`; `ServerCodec` encodes messages for this
+client.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class KimberliteSession(RequestPipeline):
         self._allowance = login_allowance(broker, identity)
         self._turn.stranger = broker.access.enforced
         self._request: m.Request | None = None  # decoded and not executed yet
-        self._request_bytes = 0  # of the request that was decoded last
-        self._exhausted = True  # there is no whole request left in the codec
+        self._request_bytes = 0  # of the last decoded request
+        self._exhausted = True  # the codec has no complete request left
 
     @property
     def long_lived(self) -> bool:
@@ -73,9 +73,9 @@ class KimberliteSession(RequestPipeline):
         return HANDLERS[type(request.payload)]
 
     def _invoke(self, handler: Handler | None, request: m.Request) -> Outcome | None:
-        """Whether the client may ask anything of this tenant now is decided here; what it may do there, by the broker.
+        """Check that the client may send requests to this tenant now; the broker checks permissions there.
 
-        Nothing that exists or does not exist in a tenant is looked at here, so nothing can be told of it."""
+        No existence check happens here, so that errors reveal nothing about a tenant."""
         assert handler is not None
         self._request = None
         context, broker, payload = self._context, self.broker, request.payload
@@ -115,7 +115,7 @@ class KimberliteSession(RequestPipeline):
     def dispatch(self) -> None:
         super().dispatch()
         if self._subscriptions.due:
-            self._subscriptions.work()  # behind the replies to earlier requests
+            self._subscriptions.work()  # after the replies to earlier requests
 
     def _replied(self) -> None:
         if self._subscriptions.due:
@@ -137,11 +137,12 @@ class KimberliteSession(RequestPipeline):
         return self._codec.response(request.id, error_response(error, request.payload))
 
     def _on_failure(self, request: m.Request) -> OnFailure:
-        number, kind = request.id, type(request.payload)  # not the request: it may have 16 MiB
+        number, kind = request.id, type(request.payload)  # not the whole request, which may have 16 MiB
         return lambda error: self._codec.response(number, error_response(error, kind))
 
     def _enqueue(self, request: m.Request, data: bytes, after: CommitGroup | None) -> None:
-        """Nothing is decoded before the last reply is there: `_request_bytes` are those of this request."""
+        """Queue a reply. `_request_bytes` is the size of this request, as none is decoded before the last one is
+        answered."""
         self.replies.enqueue(data, after, self._on_failure(request), self._request_bytes)
 
     def _refuse(self, request: m.Request, error: Exception) -> None:

@@ -1,4 +1,4 @@
-"""The states of a Kimberlite connection, as a table: what a request leads to before and after the handshake."""
+"""The states of a Kimberlite connection, as a table: the action for a request before and after the handshake."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Input(enum.Enum):
 
 
 class Action(enum.Enum):
-    GREET = enum.auto()  # check the handshake; if it is accepted, go to GREETED
+    GREET = enum.auto()  # check the handshake; if it is accepted, the next state is GREETED
     SERVE = enum.auto()
-    REFUSE = enum.auto()  # an error, and the connection goes on
+    REFUSE = enum.auto()  # reply with an error; the connection continues
 
 
-# A refusal changes no state and closes nothing: the client may try again. A second handshake changes who the client is.
+# A refusal changes no state and closes nothing: the client may retry. A second handshake changes the identity.
 TABLE: Final[dict[State, dict[Input, Action]]] = {
     State.NEW: {Input.HANDSHAKE: Action.GREET, Input.REQUEST: Action.REFUSE},
     State.GREETED: {Input.HANDSHAKE: Action.GREET, Input.REQUEST: Action.SERVE},

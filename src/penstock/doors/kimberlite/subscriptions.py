@@ -1,8 +1,7 @@
-"""The subscriptions of one connection: events that are pushed as they are committed, as many as the client has given
-credit for.
+"""The subscriptions of one connection: events are pushed as they are committed, within the client's credits.
 
-Who gets which event is decided by `broker.subscriptions`; here they become frames. Version 1 of the protocol
-has no pushes: there a subscription is an acknowledgement that says where to begin, and the client reads by ReadEvents.
+`broker.subscriptions` assigns events to subscribers; this module encodes them as frames. Version 1 of the protocol has
+no pushes: a subscription only returns the offset at which to begin, and the client uses ReadEvents.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ logger = logging.getLogger(__name__)
 MAX_SUBSCRIPTIONS: Final = 1_000  # of one connection
 MAX_CREDITS: Final = 2**32 - 1
 CHUNK_EVENTS: Final = 256  # of one chunk
-CHUNK_BYTES: Final = 256 << 10  # the same; a larger event goes alone
-HELD_BYTES: Final = 1 << 20  # of replies that have not left, above which nothing more is pushed
-MAX_PER_TURN: Final = 4_096  # events after which everybody else has a turn, however many are at hand
+CHUNK_BYTES: Final = 256 << 10  # the same; a larger event is sent alone
+HELD_BYTES: Final = 1 << 20  # unsent bytes of replies above which nothing more is pushed
+MAX_PER_TURN: Final = 4_096  # events before other connections have a turn
 MAX_ID: Final = 2**63 - 1
 
 _EXPECTED: Final = (BrokerError, LogError)
@@ -46,7 +45,7 @@ _STREAM: Final = struct.Struct(">QQ")
 
 
 class Subscription:
-    """One of them; a `Subscriber`. It sends a chunk at a time."""
+    """One subscription; a `Subscriber`. It sends one chunk at a time."""
 
     __slots__ = ("_all", "_reading", "_since", "closed", "credits", "id", "scope", "slot", "stream", "topic")
 
@@ -64,25 +63,25 @@ class Subscription:
         self.topic = topic
         self.scope = scope
         self.credits = credits
-        self.slot: SubscriberSlot  # set once there is one
+        self.slot: SubscriberSlot  # set after opening
         self.closed = False
         self._all = subscriptions
         self._reading = False
-        self._since = 0  # events since everybody else had a turn
+        self._since = 0  # events since other connections had a turn
 
-    # -- what the dispatcher of the partition calls
+    # -- called by the partition's dispatcher
 
     def wants_records(self) -> bool:
         return not self.closed and self.credits > 0 and not self._reading and self._all.has_room(self)
 
     def offer(self, limit: int) -> bool:
-        """Inside the session's error boundary: other subscribers wait for their turn."""
+        """Offer records within the session's error boundary, since other subscribers wait for their turn."""
         offered: list[bool] = []
         self._all.guard(lambda: offered.append(self._offer(limit)))
         return offered == [True]
 
     def _offer(self, limit: int) -> bool:
-        if not self._all.has_room(self):  # others have filled it since it said that it wants records
+        if not self._all.has_room(self):  # others have filled it after `wants_records`
             return False
         try:
             chunk = self.slot.plan_read(min(limit, self.credits, CHUNK_EVENTS), CHUNK_BYTES)
@@ -117,7 +116,7 @@ class Subscription:
         self._all.reads += 1
 
     def _on_read(self, chunk: RecordChunk) -> None:
-        """The read that was made off the loop is over."""
+        """Continue after a read off the loop."""
         self._reading = False
         self._all.reads -= 1
         if not self.closed:
@@ -127,7 +126,7 @@ class Subscription:
         self._all.work()
 
     def _send(self, chunk: RecordChunk) -> bool:
-        """Whether there may be more."""
+        """Send a chunk. Whether there may be more."""
         broker = self._all.broker
         began = broker.turns.timer()
         try:
@@ -146,7 +145,7 @@ class Subscription:
         except _EXPECTED as error:
             self._fail(error)
             return False
-        for record in chunk.unsendable:  # the client sees by the offsets that they are missing
+        for record in chunk.unsendable:  # the client can tell from the offsets that they are missing
             broker.unsendable.note("kimberlite", self._all.channel.peer, self.topic, record)
         if not found:
             return chunk.further
@@ -157,7 +156,7 @@ class Subscription:
         return True
 
     def _frames(self, found: Sequence[RecordSlice]) -> bytes:
-        """Pushes of these events: those in one follow each other without a gap."""
+        """Pushes of these events: events in one frame have consecutive offsets."""
         push, per_frame = self._all.codec.push, self._all.push_events
         frames: list[bytes] = []
         left = self.credits
@@ -170,7 +169,8 @@ class Subscription:
         return b"".join(frames)
 
     def _void(self, _error: Exception) -> bytes:
-        """The commit that a chunk depended on has failed: nothing of it is sent. The client may subscribe again."""
+        """The frames to send instead of a chunk whose commit failed: the end of the subscription. The client may
+        subscribe again."""
         return self._all.drop(self, m.CloseReason.PROTOCOL_ERROR)
 
     def _fail(self, error: Exception) -> None:
@@ -182,14 +182,14 @@ class Subscription:
         self._all.close(self, m.CloseReason.STREAM_DELETED if deleted else m.CloseReason.PROTOCOL_ERROR)
 
     def began(self, group: CommitGroup) -> None:
-        """The commit of the subscription is done. If it has failed, the client was told that it has none."""
+        """The commit of the subscription is done. If it failed, the client got an error instead of a subscription."""
         if group.state is FAILED:
             self._all.guard(lambda: self._all.forget(self))
 
 
 class Subscriptions:
-    """All of one connection. The session calls `work` whenever a request was executed or the client has taken what was
-    sent, so that pushes are behind the replies to earlier requests."""
+    """All subscriptions of one connection. The session calls `work` whenever a request was executed or the client has
+    received data, so that pushes follow the replies to earlier requests."""
 
     def __init__(
         self,
@@ -200,7 +200,7 @@ class Subscriptions:
         push_events: int,
         guard: Callable[[Callable[[], None]], None],
     ) -> None:
-        """`push_events`: of one frame. `guard` is the session's error boundary."""
+        """`push_events`: in one frame. `guard` is the session's error boundary."""
         self.guard = guard
         self.broker = broker
         self.figures = broker.metrics.door("kimberlite")
@@ -209,9 +209,9 @@ class Subscriptions:
         self.codec = codec
         self.push_events = push_events
         self._open: dict[int, Subscription] = {}
-        self.due: dict[int, Subscription] = {}  # may go on with the next `work`, in this order
-        self.reads = 0  # chunks on their way from the log
-        self._made: dict[int, int] = {}  # subscriptions so far, by their stream's own id; the latest last
+        self.due: dict[int, Subscription] = {}  # may continue with the next `work`, in this order
+        self.reads = 0  # reads of chunks in progress
+        self._made: dict[int, int] = {}  # number of subscriptions so far, by first id of the stream; most recent last
 
     # -- requests
 
@@ -238,7 +238,7 @@ class Subscriptions:
         return Reply(m.SubscribeResponse(number, subscription.slot.start, subscription.credits), group)
 
     def credit(self, scope: Scope, request: m.SubscribeCredit) -> Reply:
-        """A credit that is given back is an event that is done with."""
+        """Returned credits acknowledge the same number of events."""
         subscription = self._find(scope, request.subscription_id)
         subscription.slot.settle(request.additional_credits)
         subscription.credits = min(subscription.credits + request.additional_credits, MAX_CREDITS)
@@ -257,8 +257,8 @@ class Subscriptions:
         return subscription
 
     def _number(self, tenant: int, stream: int) -> int:
-        """The stream's own, or else one behind it: the original's clients keep the end of a subscription under its id,
-        and would take it for that of the next one on the connection."""
+        """The id derived from the stream, or the next free one after it: the original's clients store the end of a
+        subscription by its id, and would apply it to a later subscription with the same one."""
         first_id = subscription_id(tenant, stream)
         made = self._made.pop(first_id, 0)
         while len(self._made) >= MAX_SUBSCRIPTIONS:
@@ -269,10 +269,10 @@ class Subscriptions:
             number = number + 1 & MAX_ID
         return number
 
-    # -- what the session calls
+    # -- called by the session
 
     def work(self) -> None:
-        """Go on with those that could not before, as long as the client takes more."""
+        """Resume subscriptions that had to wait, while the client receives more."""
         for number in list(self.due):
             if not self._room:
                 return
@@ -281,19 +281,19 @@ class Subscriptions:
                 subscription.slot.resume()
 
     def stop(self) -> None:
-        """The broker shuts down: tell everyone."""
+        """Close all subscriptions because the broker shuts down."""
         for subscription in list(self._open.values()):
             self.close(subscription, m.CloseReason.SERVER_SHUTDOWN)
 
     def release(self) -> None:
-        """The connection has ended: the other members of its groups get what its subscriptions held."""
+        """Release the subscriptions of a closed connection: other members of their groups get the events they held."""
         for subscription in list(self._open.values()):
             self._remove(subscription, done=False)
 
-    # -- what a subscription calls
+    # -- called by a subscription
 
     def has_room(self, subscription: Subscription) -> bool:
-        """Whether the client takes more; else the subscription goes on when it does."""
+        """Whether the client receives more; otherwise the subscription resumes when it does."""
         if self._room:
             return True
         self.due[subscription.id] = subscription
@@ -301,26 +301,27 @@ class Subscriptions:
 
     @property
     def _room(self) -> bool:
-        """Reads that are under way count as if they were over: all subscriptions may begin one at the same moment."""
+        """Whether there is room, counting reads in progress as complete: all subscriptions may start one at the same
+        time."""
         replies = self.replies
         if replies.held_bytes > FLUSH_BYTES:
             replies.flush()
         return not self.channel.congested and replies.held_bytes + self.reads * CHUNK_BYTES <= HELD_BYTES
 
     def close(self, subscription: Subscription, reason: m.CloseReason) -> None:
-        """Tell the client that nothing more comes, once it is certain why."""
+        """Close a subscription, and tell the client once the reason is committed."""
         if not subscription.closed:
             replies, data = self.replies, self.drop(subscription, reason)
             replies.enqueue(data, self.broker.pending_commit, lambda _: data)
             replies.flush()
 
     def forget(self, subscription: Subscription) -> None:
-        """Remove it; the client knows of it already."""
+        """Remove a subscription without telling the client, which knows."""
         if not subscription.closed:
             self._remove(subscription, done=False)
 
     def drop(self, subscription: Subscription, reason: m.CloseReason, *, done: bool = False) -> bytes:
-        """Remove it. Returns what to send to the client, unless that was sent already."""
+        """Remove a subscription. Returns the frame for the client, empty if it was already sent."""
         if subscription.closed:
             return b""
         self._remove(subscription, done=done)
@@ -334,7 +335,7 @@ class Subscriptions:
 
 
 def _runs(found: Sequence[RecordSlice]) -> list[tuple[int, list[bytes]]]:
-    """Events without gaps between them, and where they begin."""
+    """Runs of events with consecutive offsets, each with its first offset."""
     runs: list[tuple[int, list[bytes]]] = []
     end = -1
     for part in found:
@@ -347,5 +348,5 @@ def _runs(found: Sequence[RecordSlice]) -> list[tuple[int, list[bytes]]]:
 
 
 def subscription_id(tenant: int, stream: int) -> int:
-    """The same for the same stream, so that a client that comes back knows its subscription again."""
+    """A stable id for a stream, so that a reconnecting client gets the same one."""
     return int.from_bytes(blake2b(_STREAM.pack(tenant, stream), digest_size=8).digest(), "big") & MAX_ID

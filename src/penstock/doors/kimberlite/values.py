@@ -1,4 +1,4 @@
-"""Values of SQL between wire and broker: both have their own `Timestamp`, everything else is the same."""
+"""SQL values of the wire and of the broker: each has its own `Timestamp`, all other types are the same."""
 
 from __future__ import annotations
 

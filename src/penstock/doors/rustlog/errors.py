@@ -22,11 +22,11 @@ from penstock.wire.rustlog.messages import (
 MAX_LISTED_TOPICS: Final = 100  # names in `available_topics`
 
 EXPECTED: Final = (broker.BrokerError, log.LogError, ProtocolError)
-"""Errors that the client is told. Anything else is a mistake of ours: logged, told as such, and the end of the
-connection."""
+"""Errors that are reported to the client. Any other is a bug: it is logged, reported as an internal error, and closes
+the connection."""
 
 Text = Callable[[Any, Any], str]  # of the error and the request
-Details = Callable[[Any, Sequence[str]], dict[str, Any] | None]  # of the error and the topics that may be named
+Details = Callable[[Any, Sequence[str]], dict[str, Any] | None]  # of the error and the topics that the client may see
 
 
 class Row(NamedTuple):
@@ -44,7 +44,7 @@ def _own_text(error: Exception, _request: Request) -> str:
 
 
 def _says(text: str) -> Text:
-    """A fixed text, for errors whose own text is for the operator's eyes."""
+    """A fixed text, for errors whose own text is meant for operators."""
     return lambda _error, _request: text
 
 
@@ -105,10 +105,10 @@ _TOO_MUCH: Final = _says("The records of one request are larger than the log acc
 _UNKNOWN: Final = _says("Internal server error")
 _CREATION: Final = _says("Internal server error during topic creation")
 
-# (error, request) is looked up for the error's class and its bases in turn, each with the request's class first and
-# then with None, which stands for any request. Where the texts of the log are for the operator, clients get another.
+# (error, request) is looked up by the error's class, then by its bases, each with the request's class first and then
+# with None, for any request. Where the log's texts are meant for operators, clients get others.
 TABLE: Final[dict[tuple[type[Exception], type[Any] | None], Row]] = {
-    # error, request: code in JSON, code in binary, text, details, text in binary if another
+    # error, request: code in JSON, code in binary, text, details, text in binary if different
     (broker.TopicNotFound, Produce): Row(404, 10, _own_text, _available_topics, _partition),
     (broker.TopicNotFound, Fetch): Row(404, 10, _own_text, _available_topics, _partition),
     (broker.TopicNotFound, DescribeTopic): Row(
@@ -177,7 +177,7 @@ def _row(error: Exception, request: Request | None) -> Row:
 
 
 def error_reply(error: Exception, request: Request | None, topics: Sequence[str] = ()) -> ErrorReply:
-    """`error` in the codes and texts of the protocol. `topics`: the names that this client may see, for
+    """The reply for `error`, with the codes and texts of the protocol. `topics`: the names visible to this client, for
     `available_topics`."""
     if isinstance(error, ProtocolError):
         return error.reply

@@ -14,7 +14,7 @@ SCOPE: Final = DEFAULT_SCOPE  # RustLog has no tenants
 
 
 class RustLogContext(RequestContext):
-    """One connection, and the dialect of the request at hand."""
+    """One connection, with the dialect of the current request."""
 
     __slots__ = ("dialect",)
 

@@ -1,10 +1,9 @@
-"""One RustLog connection: how frames become requests of the pipeline, and replies and errors become frames.
+"""One RustLog connection: parses frames into requests of the pipeline, and encodes replies and errors as frames.
 
-Requests are carried out strictly in order. Writes do not wait for each other's commits: their replies do. A request
-that reads waits until what this connection wrote before it is committed, so that a client that sends without waiting
-reads its own writes. The handler of each request is in `handlers/table`; how messages look as bytes is the business of
-the dialects, and every frame may choose its own. RustLog has no handshake: the states of a connection are those of
-every one (`doors/session`).
+Requests are executed strictly in order. Writes do not wait for the commits of earlier ones; their replies do. A read
+waits for the commits of earlier writes on this connection, so that a client that pipelines requests reads its own
+writes. The handler of each request is in `handlers/table`. The dialects encode messages, and every frame may have its
+own dialect. RustLog has no handshake: a connection has only the common states (`doors/session`).
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ from penstock.wire.rustlog.errors import ProtocolError, closes_connection
 from penstock.wire.rustlog.frames import HEADER_SIZE, MAX_FRAME, Framer, frame
 from penstock.wire.rustlog.messages import Produce, Request
 
-BATCH_BYTES: Final = 1 << 20  # of Produces that are appended as one
+BATCH_BYTES: Final = 1 << 20  # of Produces that are appended together
 
 
 class RustLogRequest:
-    """A request on its way through the pipeline, and how it was written."""
+    """A request in the pipeline, with its dialect."""
 
     __slots__ = ("body", "count", "dialect", "error", "size")
 
@@ -45,8 +44,8 @@ class RustLogRequest:
         self.dialect = dialect
         self.body = body  # None if it could not be decoded,
         self.error = error  # because of this
-        self.size = size  # bytes of its payload, and of those that are appended with it
-        self.count = 1  # requests that it stands for
+        self.size = size  # bytes of its payload, and of those appended together with it
+        self.count = 1  # number of requests that it represents
 
 
 class RustLogSession(RequestPipeline):
@@ -55,7 +54,7 @@ class RustLogSession(RequestPipeline):
 
     def __init__(self, broker: Broker, channel: Channel, identity: Identity) -> None:
         super().__init__(broker, channel)
-        if broker.access.enforced:  # there is no login here
+        if broker.access.enforced:  # RustLog has no login
             self._turn.stranger = True
             self.feed_bytes = STRANGER_FEED_BYTES
         self._context = RustLogContext(broker, identity, channel.peer)
@@ -63,8 +62,8 @@ class RustLogSession(RequestPipeline):
         self._backlog: deque[bytes] = deque()  # payloads not decoded yet
         self._backlog_bytes = 0  # of these, and of `_next`
         self._next: RustLogRequest | None = None  # decoded and not executed yet
-        self._dialect = JSON  # of the last frame; the error about a bad frame is written in it
-        self._appended_alone = 0  # so many Produces to come are not to be appended together
+        self._dialect = JSON  # of the last frame; used for errors about bad frames
+        self._appended_alone = 0  # number of following Produces that are to be appended one by one
 
     # -- requests
 
@@ -76,7 +75,7 @@ class RustLogSession(RequestPipeline):
         self._backlog_bytes += sum(map(len, payloads))
 
     def _peek(self) -> RustLogRequest | None:
-        """The next request. One that cannot be decoded is one, too: it costs as much as any."""
+        """The next request, including one that cannot be decoded: it costs as much as any other."""
         if self._next is not None:
             return self._next
         if self._backlog:
@@ -109,7 +108,7 @@ class RustLogSession(RequestPipeline):
         self._context.dialect = request.dialect
         body = request.body
         if isinstance(body, Produce) and body.records:
-            if request.size > MAX_RECORD:  # the smaller of both dialects'
+            if request.size > MAX_RECORD:  # the smaller of both dialects' limits
                 check_sizes(body, request.dialect.max_record)
             if self._appended_alone:
                 self._appended_alone -= 1
@@ -118,9 +117,9 @@ class RustLogSession(RequestPipeline):
         return handler.function(self._context, body)
 
     def _append_with_following(self, request: RustLogRequest, first: Produce) -> Reply | None:
-        """Append the records of this request together with those of the requests behind it to the same partition: a
-        client that sends without waiting costs one append for many requests. None if there are none, or if they are
-        refused together."""
+        """Append the records of this request together with those of the following requests to the same partition: a
+        client that pipelines costs one append for many requests. None if there are none, or if they are refused
+        together."""
         following = request.dialect.more_produces(first, self._backlog, BATCH_BYTES - request.size)
         if not following:
             return None
@@ -128,7 +127,7 @@ class RustLogSession(RequestPipeline):
         try:
             reply = produce(self._context, first, following)
         except EXPECTED:
-            self._appended_alone = len(following)  # one of them is at fault, or all are: each gets its own reply
+            self._appended_alone = len(following)  # at least one is invalid: each gets its own reply
             return None
         self._backlog_bytes -= size
         for _ in following:

@@ -1,4 +1,4 @@
-"""Frames about the connection itself: HELLO, AUTH and PING; and NACK, which gives a delivery back."""
+"""Frames about the connection itself: HELLO, AUTH and PING; and NACK, which releases a delivery."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def handshake(context: BlipMqContext, frames: Sequence[f.Frame]) -> Outcome:
 
 
 def _login(context: BlipMqContext, correlation: int, username: str, password: str) -> Outcome:
-    """AUTH by a user's name and password, which takes its time."""
+    """AUTH with a user's name and password: slow, because the password is hashed."""
 
     def answer(verdict: Identity | LoginRefusal) -> Reply:
         accepted: Verdict = None
@@ -44,8 +44,8 @@ def _login(context: BlipMqContext, correlation: int, username: str, password: st
 
 
 def release(context: BlipMqContext, frames: Sequence[f.Frame]) -> Reply:
-    """NACK from a client: another attempt now, of what it was delivered. What is in flight no longer, or is no such
-    request, is ignored, as the original does."""
+    """NACK from a client: release a delivery for an immediate retry. Like in the original, malformed requests and
+    deliveries that are no longer in flight are ignored."""
     _, tag, payload = frames[0]
     subscription = codec.decode_subscription_id(payload)
     group: CommitGroup = COMMITTED

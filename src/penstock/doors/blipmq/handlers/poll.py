@@ -1,4 +1,4 @@
-"""POLL and ACK: neighbouring frames are carried out together."""
+"""POLL and ACK: adjacent frames are executed together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.wire.blipmq import codec
 from penstock.wire.blipmq import frames as f
 from penstock.wire.blipmq.errors import INVALID_ACK, INVALID_POLL, UNKNOWN_DELIVERY, ZERO_SUBSCRIPTION
 
-HELD_BYTES: Final = 1 << 20  # of replies that have not left, above which no more messages are dequeued for a client
+HELD_BYTES: Final = 1 << 20  # unsent bytes of replies above which no more messages are dequeued for a client
 _UNKNOWN: Final = (QueueNotFound, AccessDenied)
 
 
@@ -27,9 +27,9 @@ def poll(context: BlipMqContext, frames: Sequence[f.Frame]) -> PollTask | None:
 
 
 class PollTask:
-    """Neighbouring ACK and POLL frames. All ACKs are settled before the first message is dequeued: a client cannot know
-    the tag of a message that has not been sent. Where that message is at hand, one event of the log says both. Replies
-    go out in the order of the frames."""
+    """Adjacent ACK and POLL frames. All ACKs are settled before the first message is dequeued: a client cannot know the
+    tag of a message that was not sent. If that message is in memory, one log event records both. Replies keep the order
+    of the frames."""
 
     __slots__ = (
         "_acks", "_after", "_answered", "_cancelled", "_context", "_frames", "_kept", "_on_complete", "_polls",
@@ -41,18 +41,18 @@ class PollTask:
         self._frames = frames
         self._replies: list[bytes] = [b""] * len(frames)
         self._after: CommitGroup | None = None  # the last group that a reply depends on
-        self._kept: list[int] = []  # indexes of the frames that are answered otherwise if it fails
+        self._kept: list[int] = []  # indexes of the frames that get an error instead if it fails
         self._acks: dict[int, list[int]] = {}  # queue → indexes of its ACKs that are settled with the next dequeue
         self._polls: dict[int, list[int]] = {}  # queue → indexes of its POLLs that have no message yet
         self._skip_expired = False
-        self._answered = 0  # how many frames
+        self._answered = 0  # number of frames
         self.finished = False
         self._cancelled = False
         self._on_complete: Completion | None = None
 
     def run(self) -> None:
-        """Do what can be done at once."""
-        last, subscription = b"", None  # most neighbouring frames name the same subscription
+        """Execute everything that needs no disk read and no pause."""
+        last, subscription = b"", None  # most adjacent frames name the same subscription
         for index, (kind, correlation, payload) in enumerate(self._frames):
             if payload != last:
                 last, subscription = payload, codec.decode_subscription_id(payload)
@@ -75,7 +75,7 @@ class PollTask:
             self._acknowledge([subscription for subscription in self._acks if subscription not in self._polls])
         self.resume()
 
-    # -- what the pipeline calls, if it is not `finished` then
+    # -- called by the pipeline if `run` did not finish
 
     def start(self, on_complete: Completion) -> None:
         self._on_complete = on_complete
@@ -86,7 +86,7 @@ class PollTask:
     # -- acknowledgements
 
     def _acknowledge(self, subscriptions: Sequence[int]) -> None:
-        """Settle the ACKs of these by events of their own."""
+        """Settle the ACKs of these subscriptions, in an event each."""
         context = self._context
         for subscription in subscriptions:
             indexes = self._acks.pop(subscription)
@@ -104,7 +104,7 @@ class PollTask:
         return [self._frames[index][1] for index in indexes]
 
     def _known(self, indexes: list[int], known: list[bool]) -> list[int]:
-        """The indexes of the ACKs of what was in flight. The others are refused."""
+        """The indexes of the ACKs of messages in flight. The others are refused."""
         if all(known):
             return indexes
         for index, was_known in zip(indexes, known, strict=True):
@@ -115,8 +115,8 @@ class PollTask:
     # -- messages
 
     def resume(self) -> None:
-        """Dequeue messages until every POLL has one or there are none. If they have to be read from disk, or the client
-        has to take earlier replies first, go on after that; the frames behind wait as long."""
+        """Dequeue messages until every POLL has one or the queues are empty. If messages must be read from disk, or the
+        client must receive earlier replies first, this continues afterwards; later frames wait until then."""
         while self._polls:
             if self._must_pause():
                 self._acknowledge(list(self._acks))
@@ -136,7 +136,7 @@ class PollTask:
                 _read(dequeues)
                 self._finish(dequeues)
             except Exception:
-                _cancel(dequeues)  # or nobody could read these queues any more
+                _cancel(dequeues)  # otherwise these queues could never be read again
                 raise
         self._answer(len(self._frames))
         self.finished = True
@@ -144,7 +144,7 @@ class PollTask:
             self._on_complete(None)
 
     def _must_pause(self) -> bool:
-        """Whether no more messages may be dequeued before earlier replies have left."""
+        """Whether earlier replies must be sent before more messages are dequeued."""
         context = self._context
         if context.replies.held_bytes > HELD_BYTES:
             context.replies.flush()
@@ -193,7 +193,7 @@ class PollTask:
     def _finish(self, dequeues: list[tuple[int, Dequeue]]) -> None:
         if self._after is not None and self._after.state is FAILED:
             for subscription, dequeue in dequeues:
-                dequeue.cancel()  # or a later group would answer for this one
+                dequeue.cancel()  # otherwise a later group in `_after` would hide the failure of this one
                 self._kept += self._polls.pop(subscription) + self._acks.pop(subscription, [])
             return
         self._skip_expired = False
@@ -217,7 +217,7 @@ class PollTask:
             self._answer(min([indexes[0] for indexes in self._polls.values()]))
 
     def _pass_over(self, topic: str, indexes: list[int], record: RecordUnsendable) -> list[int]:
-        """Tell the first POLL of a message that fits no frame, and was passed over; returns the other POLLs."""
+        """Answer the first POLL with the error for a skipped message that fits no frame; returns the other POLLs."""
         context = self._context
         context.broker.unsendable.note("blipmq", context.peer, topic, record)
         self._kept.append(indexes[0])
@@ -239,14 +239,15 @@ class PollTask:
         tags, at_least_once, values = zip(*messages, strict=True)
         ids = tags if all(at_least_once) else self._ids(indexes, messages)
         if indexes[-1] - indexes[0] == len(indexes) - 1:
-            # Nobody else is answered between them: they are encoded together, and take the index of the first.
+            # No other reply comes between them: encode them together, at the index of the first.
             self._replies[indexes[0]] = codec.encode_deliveries(ids, at_least_once, topic, values)
             return
         for index, id, qos, value in zip(indexes, ids, at_least_once, values, strict=True):  # noqa: A001 - it is one
             self._replies[index] = codec.encode_delivery(id, qos, topic, value)
 
     def _ids(self, indexes: list[int], messages: list[Message]) -> list[int]:
-        """The tags of messages that have to be acknowledged; for the others the correlation ids of their POLLs."""
+        """The tags of messages that require an acknowledgement, and for the others the correlation ids of their
+        POLLs."""
         pairs = zip(indexes, messages, strict=True)
         return [message.tag if message.at_least_once else self._frames[index][1] for index, message in pairs]
 
@@ -269,11 +270,11 @@ class PollTask:
             kept = [index for index in self._kept if index < end]
             self._kept = [index for index in self._kept if index >= end]
         for index in kept:
-            self._replies[index] = b""  # it is in the reply queue now
+            self._replies[index] = b""  # it is in the reply queue now: free it
         self._context.replies.enqueue(data, self._after, partial(self._failed, start, end, kept))
 
     def _failed(self, start: int, end: int, kept: list[int], error: Exception) -> bytes:
-        """The replies if the commit fails: what was acknowledged is not, and what was dequeued is still there."""
+        """The replies if the commit fails: nothing was acknowledged, and the dequeued messages remain in the queue."""
         self._refuse(kept, error)
         return b"".join(self._replies[start:end])
 

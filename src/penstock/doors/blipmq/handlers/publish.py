@@ -1,4 +1,4 @@
-"""PUBLISH: neighbouring messages to one topic are appended as one."""
+"""PUBLISH: adjacent messages to one topic are appended together."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from penstock.wire.blipmq import codec, messages
 from penstock.wire.blipmq import frames as f
 from penstock.wire.blipmq.errors import INTERNAL_ERROR, INVALID_PUBLISH, INVALID_QOS, Nack
 
-PARTITION: Final = 0  # where messages go: a publisher's messages on a topic stay in order
-MAX_PUBLICATIONS: Final = 1024  # remembered for one connection
+PARTITION: Final = 0  # of all messages, so that a publisher's messages on a topic stay in order
+MAX_PUBLICATIONS: Final = 1024  # cached for one connection
 
 
 def publish(context: BlipMqContext, frames: Sequence[f.Frame]) -> None:
-    """Append the messages of neighbouring PUBLISH frames: those to one topic as one, unless something comes between
-    them that has to keep its position. Success is silent."""
+    """Append the messages of adjacent PUBLISH frames, those to one topic together, unless a frame between them must
+    keep its order (a refused one, or another QoS or TTL). Success is silent."""
     at = 0
     decode = codec.decode_publish if context.version == 1 else codec.decode_publish_v2
     collected: dict[str, ProduceBatch] = {}  # by topic
@@ -55,7 +55,7 @@ def publish(context: BlipMqContext, frames: Sequence[f.Frame]) -> None:
 
 
 def _store_one_by_one(context: BlipMqContext, publication: Publication, ids: list[int], values: list[bytes]) -> None:
-    """Some are refused: replies keep the order of the frames."""
+    """Append messages one by one because some are refused: replies keep the order of the frames."""
     for at, (correlation, value) in enumerate(zip(ids, values, strict=True)):
         if publication.refusal is not None:
             context.refuse(correlation, publication.refusal)
@@ -67,8 +67,8 @@ def _store_one_by_one(context: BlipMqContext, publication: Publication, ids: lis
 
 
 def _store(context: BlipMqContext, collected: dict[str, ProduceBatch]) -> None:
-    """Append what was collected, and clear it. Refusals are sent in the order of the frames. A message with QoS 0
-    may be lost: its publisher is not told of failures of the broker."""
+    """Append the collected messages, and clear the collection. Refusals are sent in the order of the frames. A message
+    with QoS 0 may be lost: its publisher is not told about failed commits."""
     refused: list[tuple[int, list[int], Nack]] = []
     stored: dict[CommitGroup, list[ProduceBatch]] = {}
     waiting = list(collected.values())
@@ -77,7 +77,7 @@ def _store(context: BlipMqContext, collected: dict[str, ProduceBatch]) -> None:
             group = _append(context, batch)
         except EXPECTED as error:
             if isinstance(error, RecordRejected) and len(batch.values) > 1:
-                waiting += batch.split()  # one of them is at fault: each gets its own reply
+                waiting += batch.split()  # one of them is rejected: each gets its own reply
                 continue
             nack = publish_refused(error, context.version)
             if batch.publication.qos or nack.code < INTERNAL_ERROR.code:
@@ -98,7 +98,7 @@ def _store(context: BlipMqContext, collected: dict[str, ProduceBatch]) -> None:
 
 
 def _check(context: BlipMqContext, prefix: bytes) -> Publication:
-    """Check topic and QoS, in the order of the original: with the same outcome for all messages of this prefix."""
+    """Check topic and QoS, in the order of the original. The result is valid for all messages with this prefix."""
     decode = codec.decode_publish if context.version == 1 else codec.decode_publish_v2
     fields = decode(prefix)
     assert fields is not None
@@ -108,7 +108,7 @@ def _check(context: BlipMqContext, prefix: bytes) -> Publication:
         refusal = INVALID_QOS
     publication = Publication(topic, qos, ttl, context.broker.limits.record_bytes, refusal)
     if len(context.publications) >= MAX_PUBLICATIONS:
-        context.publications.clear()  # a client with ever new topics must not fill memory
+        context.publications.clear()  # bounds the memory of a client that keeps using new topics
     context.publications[prefix] = publication
     return publication
 

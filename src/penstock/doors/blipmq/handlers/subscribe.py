@@ -1,4 +1,4 @@
-"""SUBSCRIBE: a queue of what is published to a topic from now on: a new one, or the one of that name."""
+"""SUBSCRIBE: a queue of messages published to a topic from now on, either new or an existing one by name."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Every type of frame with its handler. A handler gets neighbouring frames: of PUBLISH, or of POLL and ACK, as many as
-follow each other; of the others one."""
+"""Every frame type with its handler. A handler gets a list of adjacent frames: any number of PUBLISH, or of POLL and
+ACK; a single frame of the other types."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.doors.blipmq.handlers import connection, poll, publish, subscribe
 from penstock.doors.handlers import Handler, logs_in, reads, writes
 from penstock.wire.blipmq import frames as f
 
-HANDSHAKE: Final = writes(connection.handshake)  # also of every frame that arrives before the handshake is done
+HANDSHAKE: Final = writes(connection.handshake)  # also for every frame that arrives before the handshake is complete
 
 LOGIN: Final = logs_in(HANDSHAKE)
 

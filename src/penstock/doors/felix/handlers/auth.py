@@ -1,4 +1,4 @@
-"""`auth`: who the client is, on this stream. Every stream says it anew, as its first frame."""
+"""`auth`: the client's identity on this stream. It must be the first frame of every stream."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def auth(context: FelixContext, request: Auth) -> Reply:
 
 
 def _bearer(context: FelixContext, token: str, tenant: str) -> Identity:
-    """Whose token, or API key, it is. With security off anybody is let in, and bound to the tenant that was named."""
+    """The identity of a token or an API key. With security off everybody is accepted, and bound to the tenant in the
+    request."""
     peer = context.peer
     if not context.broker.access.enforced:
         return context.identity._replace(tenant=tenant, peer=peer)
@@ -37,6 +38,6 @@ def _bearer(context: FelixContext, token: str, tenant: str) -> Identity:
     if verdict == "locked":
         text = "auth failed: too many wrong tokens came from here, try again later"
         raise RequestRefused(text, ends=True, advice=UNAUTHENTICATED)
-    if not isinstance(verdict, Identity) or verdict.tenant != tenant:  # one that is of no tenant is not of this one
+    if not isinstance(verdict, Identity) or verdict.tenant != tenant:  # an identity without a tenant is not valid here
         raise RequestRefused("auth failed", ends=True, advice=UNAUTHENTICATED)
     return verdict

@@ -1,8 +1,8 @@
-"""The cache: put and get as both dialects have them, and delete, compare-and-set and increment, which are ours.
+"""The cache: put and get of both dialects; and delete, compare-and-set and increment, which are extensions.
 
-A message that does not name a cache means that of the configuration, which is in the stream's own tenant if `auth`
-named one. Every request is answered, in order, whether or not it has an id. A reply about a cache that is in memory
-only waits for nothing; one about a journalled cache waits until what it shows is committed.
+A message that does not name a cache uses the configured one, in the stream's own tenant if `auth` named one. Every
+request is answered, in order, with or without an id. A reply about a cache in memory waits for nothing; one about a
+journalled cache waits until the value it shows is committed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def get(context: FelixContext, request: CacheGet) -> Reply:
 def delete(context: FelixContext, request: CacheDelete) -> Reply:
     cache = _cache(context, request)
     caches = context.broker.caches
-    if context.features & CACHE_DELETE:  # of the original's clients, which want to know what was there
+    if context.features & CACHE_DELETE:  # the original's clients expect the old value
         value = caches.get(context.identity, cache, request.key)
         reply = _fitting(context, context.dialect.cache_value(request, value), value)
         return Reply(reply, caches.delete(context.identity, cache, request.key)[1])
@@ -64,7 +64,7 @@ def increment(context: FelixContext, request: CacheIncrement) -> Reply:
 
 
 def counter_add(context: FelixContext, request: CounterAdd) -> Reply:
-    """A counter is a number in the cache, as `increment` makes them."""
+    """A counter is a number in the cache, like those of `increment`."""
     cache = _cache(context, request)
     number, group = context.broker.caches.increment(context.identity, cache, request.key, request.delta, None)
     return Reply(context.dialect.counter_value(number, request.request_id), group)
@@ -79,7 +79,8 @@ def counter_get(context: FelixContext, request: CounterGet) -> Reply:
 
 
 def _fitting(context: FelixContext, reply: bytes, value: bytes | None) -> bytes:
-    """The reply, if a frame can carry it. A value that was put by a shorter message may not fit the one that has it."""
+    """The reply, if it fits a frame: a value may fit the message that put it, but not the longer one that returns
+    it."""
     if len(reply) - HEADER_SIZE > context.settings.max_frame:
         text = f"the value has {len(value or b'')} bytes, more than a frame carries"
         raise RequestRefused(text, advice=TOO_MUCH)
@@ -87,7 +88,7 @@ def _fitting(context: FelixContext, reply: bytes, value: bytes | None) -> bytes:
 
 
 def _cache(context: FelixContext, request: CacheRequest) -> CacheName:
-    """The cache of a request, if the client may act there now. Raises what `FelixContext.scope` does."""
+    """The cache of a request, if the client has access to it now. Raises the errors of `FelixContext.scope`."""
     settings = context.settings
     tenant, namespace, cache = request.tenant_id, request.namespace, request.cache
     if tenant is None:
@@ -103,8 +104,8 @@ def _cache(context: FelixContext, request: CacheRequest) -> CacheName:
 
 
 def _check_tenant(context: FelixContext, tenant: str, namespace: str, cache: str) -> None:
-    """Check that the tenant exists, where tenants are not created on first use; the one that the
-    configuration names for messages without a scope has."""
+    """Check that the tenant exists, if tenants are not created on first use. The configured tenant for messages without
+    a scope always exists."""
     broker = context.broker
     if tenant == context.settings.cache_tenant:
         return

@@ -1,7 +1,7 @@
-"""Publishing: neighbouring requests to one stream are appended as one, and acknowledged when that is committed.
+"""Publishing: adjacent requests to one stream are appended together, and acknowledged after the commit.
 
-A client that does not wait for acknowledgements costs one append and one reply for all requests of a batch. If they are
-refused together, the session executes each alone, so that each gets its own reply.
+For a client that does not wait for acknowledgements, all requests of a batch cost one append and one reply. If the
+batch is refused, the session executes its requests one by one, so that each gets its own reply.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ def publish(context: FelixContext, batch: ProduceBatch) -> Reply:
 
 
 def _append(context: FelixContext, batch: ProduceBatch, scope: Scope, target: StreamTarget) -> Reply:
-    """All of it, to one partition."""
+    """Append all values to one partition."""
     appended = context.broker.produce.append(
         context.identity, scope, target.topic, target.partition or 0, batch.values,
         allow_dead_letters=len(batch.publications) == 1,
     )  # fmt: skip
     offsets = appended.base_offsets
-    offset = offsets[0] if len(offsets) == 1 else None  # what became dead letters is not where the rest is
+    offset = offsets[0] if len(offsets) == 1 else None  # dead letters have other offsets
     return Reply(batch.acknowledgement(context.dialect, offset), appended.group)
 
 
 def _append_directed(context: FelixContext, batch: ProduceBatch, scope: Scope, target: StreamTarget) -> Reply:
-    """Each publication to the partition that it names, or else to that of its key, as one entry of the log."""
+    """Append each publication to the partition that it names, or else to the one for its key, as one log entry."""
     broker = context.broker
     broker.access.require(context.identity, WRITE, scope, target.topic)
     count = broker.topics.partition_count(scope, target.topic)
@@ -66,7 +66,7 @@ def _append_directed(context: FelixContext, batch: ProduceBatch, scope: Scope, t
 
 
 def _partition(publication: Publication, target: StreamTarget, count: int) -> int:
-    """The partition of a publication, for a topic that has so many. Raises PartitionNotFound."""
+    """The partition of a publication, for a topic with `count` partitions. Raises PartitionNotFound."""
     shard, named = publication.shard, target.partition
     if shard is None:
         return shard_for(count, publication.key) if named is None else named
@@ -78,7 +78,7 @@ def _partition(publication: Publication, target: StreamTarget, count: int) -> in
 
 
 def _check(batch: ProduceBatch, *, original: bool) -> None:
-    """The original's clients tell acknowledgements apart by nothing but their ids."""
+    """Check ids and limits: the original's clients match acknowledgements by their ids alone."""
     for publication in batch.publications:
         if original and publication.acked and publication.request_id is None:
             raise RequestRefused(f"missing request_id for acked {publication.request_name}")

@@ -1,6 +1,6 @@
-"""`subscribe`: the offset at which a client begins to get the events of a stream. Sending is in `subscriptions`.
+"""`subscribe`: determines the offset at which a subscription starts. `subscriptions` sends the events.
 
-The document knows only those that are still to come. A `start` is the original's, and is taken from everyone.
+The document only has subscriptions to new events. A `start` is from the original, and accepted from all clients.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class CursorError(NamedTuple):
 
     reason: str  # too_old or in_future
     requested: int
-    available: int  # the oldest that is kept, or the next to come
+    available: int  # the oldest retained offset, or the next one
 
 
 def subscribe(context: FelixContext, request: Subscribe) -> Reply:
@@ -50,7 +50,7 @@ def subscribe(context: FelixContext, request: Subscribe) -> Reply:
 
 
 def stream_shards(context: FelixContext, request: StreamShards) -> Reply:
-    """The number of partitions; 0 if there is no such stream."""
+    """The number of partitions; 0 if the stream does not exist."""
     scope = context.scope(request.tenant_id, request.namespace)
     topic, partition = locate(context, scope, request.stream, Permission.READ)
     context.broker.access.require(context.identity, Permission.READ, scope, topic)
@@ -59,8 +59,7 @@ def stream_shards(context: FelixContext, request: StreamShards) -> Reply:
 
 
 def _target(context: FelixContext, request: Subscribe, found: StreamTarget) -> StreamTarget:
-    """The partition that is to be followed, if it is one. Clients that know of partitions leave the number of the first
-    one out."""
+    """The partition to follow, if only one. Clients that know about partitions omit the number of the first one."""
     shard = request.shard
     if shard is None:
         if found.partition is None and context.features & STREAM_SHARDS:
@@ -88,7 +87,7 @@ def _partitions(context: FelixContext, scope: Scope, target: StreamTarget) -> Se
 def beginning(
     start: str | From | None, partitions: Sequence[tuple[int, Bounds]]
 ) -> list[tuple[int, int | None]] | CursorError:
-    """The offset to begin at, for each partition; None is the end."""
+    """The offset at which to start, by partition; None is the end."""
     if start == "earliest":
         return [(number, bounds.start) for number, bounds in partitions]
     if not isinstance(start, From):
@@ -106,6 +105,6 @@ def beginning(
 
 
 def _number(context: FelixContext, request: Subscribe) -> int:
-    """The original's older clients choose it, and tell their streams apart by it."""
+    """The id of the subscription. The original's older clients choose it, and use it to tell their streams apart."""
     chosen = request.subscription_id
     return chosen if context.original and isinstance(chosen, int) else context.connection.next_subscription_id()

@@ -12,10 +12,10 @@ from penstock.wire.felix import messages as m
 
 HANDLERS: Final[dict[type, Handler]] = {
     m.Auth: logs_in(reads(auth.auth)),
-    ProduceBatch: writes(publish.publish, Permission.WRITE),  # of `Publish`, `PublishBatch` and binary batches
+    ProduceBatch: writes(publish.publish, Permission.WRITE),  # for `Publish`, `PublishBatch` and binary batches
     m.Subscribe: reads(subscribe.subscribe, Permission.READ),
     m.StreamShards: reads(subscribe.stream_shards, Permission.READ),
-    # A change of the cache is seen by whoever comes next; the reply is what waits for the commit.
+    # Cache changes are visible to later requests immediately; only the reply waits for the commit.
     m.CachePut: writes(cache.put, Permission.CACHE_WRITE),
     m.CacheGet: writes(cache.get, Permission.CACHE_READ, large=True),
     m.CacheDelete: writes(cache.delete, Permission.CACHE_WRITE),

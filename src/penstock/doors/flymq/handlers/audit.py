@@ -1,4 +1,4 @@
-"""The audit log: what happened, and who did it."""
+"""The audit log."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def export(context: FlyMqContext, request: m.AuditExportRequest) -> Outcome:
 
 
 def _query(request: m.AuditQuery) -> audit.AuditQuery:
-    """Times are given in seconds, both of them included; 0 leaves a side open. So does a limit of 0."""
+    """The broker's query. Times are in seconds, both inclusive; 0 means unbounded, and so does a limit of 0."""
     return audit.AuditQuery(
         start=request.start_s * 1000,
         end=(request.end_s + 1) * 1000 if request.end_s else None,

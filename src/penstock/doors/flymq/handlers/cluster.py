@@ -1,4 +1,4 @@
-"""The cluster, which is this node alone: its status is true; there is none to join or to leave."""
+"""The cluster, which consists of this node: its status is accurate; there are no nodes to join or to leave."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.wire.flymq import messages as m
 CLUSTER: Final = "standalone"
 EPOCH: Final = 1
 ONLINE: Final = "online"
-MAX_PARTITIONS: Final = 200_000  # of one reply; more would not fit a frame
+MAX_PARTITIONS: Final = 200_000  # in one reply; more would not fit a frame
 
 
 def join(context: FlyMqContext, request: m.JoinCluster) -> Reply:

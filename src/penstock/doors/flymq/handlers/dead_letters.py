@@ -1,4 +1,4 @@
-"""Dead letters: looking at them, giving them another chance, dropping them."""
+"""Dead letters: list, replay and purge them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from penstock.doors.reply import OffloadedReply, Outcome, Reply
 from penstock.wire.flymq import messages as m
 from penstock.wire.flymq.codec.replies import MAX_DLQ_MESSAGES, dlq_message_size
 
-MAX_MESSAGES: Final = 10_000  # of one reply
-MAX_REASON: Final = 1000  # characters; as MAX_ATTEMPTS, because whoever may write dead letters may make them up
+MAX_MESSAGES: Final = 10_000  # in one reply
+MAX_REASON: Final = 1000  # characters; as MAX_ATTEMPTS, because clients that write dead letters choose the headers
 MAX_ATTEMPTS: Final = 2**31 - 1
 
 
@@ -37,8 +37,8 @@ def fetch(context: FlyMqContext, request: m.FetchDlq) -> Outcome:
 
 
 def _message(context: FlyMqContext, topic: str, letter: DeadLetter) -> m.DlqMessage:
-    """A letter that fits no frame is listed without its value, and says so: it can be replayed, and those behind it can
-    be seen."""
+    """A dead letter in a reply. One that fits no frame is listed without its value, with a notice: so it can be
+    replayed, and the letters after it can be listed."""
     attempts = min(letter.attempts, MAX_ATTEMPTS)
     message = m.DlqMessage(letter.id, letter.value, letter.reason[:MAX_REASON], attempts)
     size = dlq_message_size(message)

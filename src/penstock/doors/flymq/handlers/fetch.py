@@ -1,4 +1,4 @@
-"""FETCH: read until there is something to reply, or nothing more, or the time is up."""
+"""FETCH: reads until there are records to reply, or no more, or the time is up."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from penstock.wire.flymq.errors import PayloadTooLarge
 from penstock.wire.flymq.opcodes import Op
 
 DEFAULT_MESSAGES: Final = 10
-MAX_MESSAGES: Final = 5_000  # of one reply: some 20 ms, during which nobody else is served
-MAX_BYTES: Final = 8 << 20  # of keys and values; a larger record goes alone
+MAX_MESSAGES: Final = 5_000  # in one reply: some 20 ms of event loop time
+MAX_BYTES: Final = 8 << 20  # of keys and values; a larger record is sent alone
 STEP_RECORDS: Final = 1000  # of one read with a filter
 MAX_WAIT: Final = 9_000_000  # µs: clients give up after 10 s
-MAX_SCAN: Final = 5_000_000  # µs that a filter may look for its first match
+MAX_SCAN: Final = 5_000_000  # µs that a filter may scan for its first match
 
 
 class FlyMqFetch(FetchTask):
-    """One FETCH. A filter that finds nothing reads on to the end of the log: a client that only moves when it gets
-    records would fetch the same ones for ever."""
+    """One FETCH. A filter without a match reads on to the end of the log: a client that advances only when it gets
+    records would otherwise fetch the same range forever."""
 
     __slots__ = (
         *("_began", "_bytes", "_context", "_filter", "_keys", "_limit"),
@@ -42,7 +42,7 @@ class FlyMqFetch(FetchTask):
         super().__init__(context.broker)
         self._context = context
         self._request = request
-        if request.filter:  # it takes a while to compile one: not for everybody
+        if request.filter:  # compiling takes time: only for clients with access
             context.broker.access.require(context.identity, Permission.READ, context.scope, request.topic)
         self._filter: Filter | None = compile_filter(request.filter) if request.filter else None
         if self._filter is not None:
@@ -62,7 +62,7 @@ class FlyMqFetch(FetchTask):
         if self._waiter is not None:
             self._waiter.cancel()
 
-    # -- one read after the other
+    # -- the reads
 
     def _next_plan(self) -> VisibleRead:
         continuation = self.plan.continuation() if self.plan is not None else None
@@ -76,7 +76,7 @@ class FlyMqFetch(FetchTask):
         try:
             return self.broker.fetch.plan(*partition, self._offset, size, records)
         except OffsetOutOfRange as error:
-            self._offset = error.start  # retention has removed what was there: on with the next that is there
+            self._offset = error.start  # retention has removed that record: continue at the first that remains
             return self.broker.fetch.plan(*partition, self._offset, size, records)
 
     def _collect(self, slices: list[RecordSlice]) -> None:
@@ -91,8 +91,8 @@ class FlyMqFetch(FetchTask):
                 self._keep(base, keys, values, self._filter)
 
     def _keep(self, base: int, keys: Sequence[bytes | None], values: Sequence[bytes], wanted: Filter) -> None:
-        """Keep the records that the filter wants. Raises InvalidArgument for one that is too large for it: those before
-        it are kept, and the next fetch begins with it."""
+        """Keep the records that match the filter. Raises InvalidArgument for one that is too large for it: records
+        before it are kept, and the next fetch begins with it."""
         refusal: InvalidArgument | None = None
         try:
             found = wanted.matches(keys, values)
@@ -119,7 +119,7 @@ class FlyMqFetch(FetchTask):
         return found, None
 
     def _failed(self, error: Exception) -> Reply | Exception:
-        return self._reply() if self._values else error  # what was found before; the next fetch is told of the error
+        return self._reply() if self._values else error  # records found before it; the next fetch gets the error
 
     def _after_read(self, plan: VisibleRead) -> Step:
         moved, self._offset = plan.end > self._offset, max(plan.end, self._offset)
@@ -142,7 +142,7 @@ class FlyMqFetch(FetchTask):
         return self.broker.now() - self._began < limit
 
     def _has_grown(self) -> bool:
-        """Whether there are records that were committed during a read off the loop: no waiter is called for them."""
+        """Whether records were committed during a read off the loop: a waiter would miss them."""
         where, request = (self._context.identity, self._context.scope), self._request
         return self.broker.groups.start(*where, request.topic, request.partition, LATEST) > self._offset
 
@@ -159,13 +159,13 @@ class FlyMqFetch(FetchTask):
         return True
 
     def _default_wait(self) -> int:
-        """µs to wait if the topic says nothing."""
+        """µs to wait if the topic does not define it."""
         return self._context.settings.fetch_wait
 
     # -- the reply
 
     def _cut(self, count: int) -> None:
-        """Leave out what was read beyond the limit: the next fetch reads it again."""
+        """Drop records beyond the limit: the next fetch reads them again."""
         if len(self._values) > count:
             self._offset = self._offsets[count]
             del self._offsets[count:], self._keys[count:], self._values[count:]
@@ -173,7 +173,7 @@ class FlyMqFetch(FetchTask):
     def _reply(self) -> Reply:
         try:
             data = self._encode()
-        except PayloadTooLarge:  # rarely so: looked at only then
+        except PayloadTooLarge:  # rare, so sizes are computed only then
             self._cut(self._fitting())
             data = self._encode()
         self._count(len(self._values), sum(map(len, self._values)))
@@ -185,8 +185,8 @@ class FlyMqFetch(FetchTask):
         return replies.encode_fetched(op, self._offsets, self._keys, self._values, self._offset, request.code_order)
 
     def _fitting(self) -> int:
-        """The number of records that fit a frame. Raises RecordUnsendable for a first one that does not: CONSUME may
-        have room for it still."""
+        """The number of records that fit a frame. Raises RecordUnsendable if the first does not: CONSUME may still have
+        room for it."""
         return replies.fitting(self._keys, self._values) or self._unsendable(replies.MAX_FETCHED)
 
     def _unsendable(self, limit: int) -> NoReturn:
@@ -197,7 +197,7 @@ class FlyMqFetch(FetchTask):
 
 
 class FlyMqRecordFetch(FlyMqFetch):
-    """One FETCH_RECORDS: times and headers too, and the client says for how long to wait."""
+    """One FETCH_RECORDS: includes times and headers, and the client sets the wait."""
 
     __slots__ = ("_headers", "_timestamps", "_wait")
 

@@ -18,7 +18,7 @@ ENDS: Final[dict[str, Literal["earliest", "latest"]]] = {EARLIEST: EARLIEST, LAT
 
 
 def subscribe(context: FlyMqContext, request: m.Subscribe) -> Reply:
-    """With a group, the connection is a member of it from now on, until it ends."""
+    """With a group, the connection is a member of it from now on."""
     mode = request.mode or LATEST
     if mode not in (EARLIEST, LATEST, COMMITTED):
         raise InvalidArgument(f"unknown subscribe mode: {request.mode}")
@@ -37,7 +37,7 @@ def commit(context: FlyMqContext, request: m.Commit) -> Reply:
 
 
 def get_offset(context: FlyMqContext, request: m.GetOffset) -> Reply:
-    """0 in a partition where the group has committed nothing."""
+    """The committed offset; 0 in a partition where the group has committed nothing."""
     group = (context.identity, context.scope, request.group, request.topic)
     offset = context.broker.groups.committed(*group, request.partition)
     context.broker.groups.describe(*group)
@@ -73,7 +73,7 @@ def delete(context: FlyMqContext, request: m.DeleteGroup) -> Reply:
 
 
 def seek_to_timestamp(context: FlyMqContext, request: m.SeekToTimestamp) -> Outcome:
-    """The first offset that is not older; with a group, that is where the group stands from now on."""
+    """The first offset that is not older; a group, if named, is reset to it."""
     broker, partition = context.broker, (request.topic, request.partition)
     work = broker.topics.offset_at(context.identity, context.scope, *partition, request.timestamp_ms * 1000)
 

@@ -1,5 +1,4 @@
-"""Producing single records and batches, and consuming single ones. Neighbouring PRODUCE frames are coalesced by the
-session."""
+"""Producing single records and batches, and consuming single ones. The session coalesces adjacent PRODUCE frames."""
 
 from __future__ import annotations
 
@@ -104,7 +103,7 @@ def _check_first(
     keys: Sequence[bytes | None] | None,
     partitions: Sequence[int],
 ) -> None:
-    """Raise for records that would be refused anyway: no topic is created for them."""
+    """Raise for records that would be refused, before a topic is created for them."""
     context.broker.validator.measure(values, keys)
     for wanted in (max(partitions), min(partitions)):
         if wanted not in (m.ANY_PARTITION, 0):
@@ -112,14 +111,14 @@ def _check_first(
 
 
 def produce_batch(context: FlyMqContext, request: m.ProduceBatch) -> Reply:
-    """All or none: a record that is refused refuses the batch. Those that a topic wants among its dead letters are
-    reported at offset -1, as unsigned."""
+    """All or none: one refused record refuses the batch. Records that become dead letters are reported with offset -1,
+    as unsigned."""
     keys = request.keys if any(request.keys) else None
     return _batch_reply(request.topic, append(context, request.topic, request.values, keys, request.partitions))
 
 
 def produce_records(context: FlyMqContext, request: m.ProduceRecords) -> Reply:
-    """As `produce_batch`, with headers, and once however often a producer sends it."""
+    """As `produce_batch`, with headers, and idempotent if the client is a named producer."""
     topic, values, partitions = request.topic, request.values, request.partitions
     keys = request.keys if any(request.keys) else None
     headers = [tuple(texts) for texts in request.headers] if any(request.headers) else None
@@ -156,7 +155,7 @@ def produce_with_schema(context: FlyMqContext, request: m.ProduceWithSchema) -> 
 
 
 def produce_with_ttl(context: FlyMqContext, request: m.ProduceWithTtl) -> Reply:
-    """Without a time of its own, a record lives as long as its topic says."""
+    """Without a TTL in the request, that of the topic applies."""
     if not 0 <= request.ttl_ms <= MAX_LIFE_MS:
         raise InvalidArgument(f"ttl {request.ttl_ms} ms is out of range")
     expires = context.broker.now() + request.ttl_ms * 1000 if request.ttl_ms else None
@@ -164,7 +163,7 @@ def produce_with_ttl(context: FlyMqContext, request: m.ProduceWithTtl) -> Reply:
 
 
 def produce_delayed(context: FlyMqContext, request: m.ProduceDelayed) -> Reply:
-    """The offset in the reply is the id by which the record can be cancelled while it waits."""
+    """The offset in the reply is the id with which the record can be cancelled until it is due."""
     broker = context.broker
     check = partial(_check_first, context, request.topic, [request.value], [request.key], [request.partition])
     broker.topics.ensure(context.identity, context.scope, request.topic, prepare=check)

@@ -1,4 +1,4 @@
-"""Schemas: versions of a definition, and whether a message fits."""
+"""Schemas: versions of a definition, and validation of messages."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def validate(context: FlyMqContext, request: m.ValidateSchema) -> Reply:
 
 
 def delete(context: FlyMqContext, request: m.DeleteSchema) -> Reply:
-    """Version 0 stands for all."""
+    """Version 0 means all versions."""
     group = context.broker.schemas.delete(context.identity, context.scope, request.name, request.version or None)
     return Reply(m.Done(), group)
 

@@ -1,4 +1,4 @@
-"""The tenant and namespace of a connection. FlyMQ has none: without this extension all is in `default`."""
+"""The tenant and namespace of a connection: an extension of FlyMQ. Without it everything is in `default`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.wire.flymq import messages as m
 
 
 def use(context: FlyMqContext, request: m.UseScope) -> Reply:
-    """Make what follows about topics, groups and users there. Whether one may do anything there is asked of each
-    request, as ever; transactions that are open stay where they began."""
+    """Apply later requests to topics, groups and users in this scope. Each request checks access, as always; open
+    transactions keep their scope."""
     context.scope = scope(request.tenant, request.namespace)
     return Reply(m.Done())

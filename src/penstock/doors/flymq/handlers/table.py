@@ -59,7 +59,7 @@ HANDLERS: Final[dict[int, Handler]] = {
     Op.CANCEL_DELAYED: writes(records.cancel_delayed, WRITE),
     Op.PRODUCE_WITH_TTL: writes(records.produce_with_ttl, WRITE),
     Op.TXN_BEGIN: writes(transactions.begin, WRITE),
-    Op.TXN_COMMIT: writes(transactions.commit),  # for the connection that began it
+    Op.TXN_COMMIT: writes(transactions.commit),  # only by the connection that began it
     Op.TXN_ROLLBACK: writes(transactions.rollback),  # the same
     Op.TXN_PRODUCE: writes(transactions.produce, WRITE),
     Op.CLUSTER_JOIN: reads(cluster.join, ADMIN),
@@ -88,7 +88,7 @@ HANDLERS: Final[dict[int, Handler]] = {
     Op.ROLE_LIST: reads(users.list_roles),
     Op.ROLE_SET: writes(users.set_role, ADMIN),
     Op.ROLE_DELETE: writes(users.delete_role, ADMIN),
-    Op.USE_SCOPE: reads(scope.use),  # whoever it is: each request there is checked
+    Op.USE_SCOPE: reads(scope.use),  # for every identity: each request there is checked
     Op.AUDIT_QUERY: reads(audit.query, AUDIT),
     Op.AUDIT_EXPORT: reads(audit.export, AUDIT),
 }

@@ -1,4 +1,4 @@
-"""Topics, and what is known about them."""
+"""Topics and their metadata."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from penstock.wire.flymq import messages as m
 
 
 def create(context: FlyMqContext, request: m.CreateTopic) -> Reply:
-    """A topic that exists is left as it is. No partitions means one.
+    """An existing topic is left unchanged. 0 partitions means one.
 
-    Whoever may write brings a topic into being by writing to it; to choose what it is like is for administrators, as in
-    the original."""
+    Producers create topics implicitly by writing to them; explicit settings require an administrator, as in the
+    original."""
     group = create_topic(context.broker, context.identity, context.scope, request.topic, request.partitions)
     return Reply(m.Done(message="topic exists") if group is None else m.Done(), group)
 
 
 def create_topic(broker: Broker, identity: Identity, scope: Scope, name: str, partitions: int) -> CommitGroup | None:
-    """None if it exists."""
+    """Create a topic; None if it exists."""
     with broker.audit.attempt(identity, "topic.create", scope=scope, resource=name):
         broker.access.require(identity, Permission.ALTER, scope, name)
         if partitions < 0:
@@ -35,7 +35,7 @@ def create_topic(broker: Broker, identity: Identity, scope: Scope, name: str, pa
 
 
 def delete(context: FlyMqContext, request: m.DeleteTopic) -> Reply:
-    """A topic that is not there is deleted already."""
+    """A missing topic counts as deleted."""
     with context.broker.audit.attempt(context.identity, "topic.delete", scope=context.scope, resource=request.topic):
         try:
             return Reply(m.Done(), context.broker.topics.delete(context.identity, context.scope, request.topic))

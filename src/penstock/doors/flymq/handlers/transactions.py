@@ -12,7 +12,7 @@ def begin(context: FlyMqContext, _request: m.BeginTransaction) -> Reply:
 
 
 def produce(context: FlyMqContext, request: m.ProduceInTransaction) -> Reply:
-    """The record has no offset until the transaction is committed; the reply says 0."""
+    """The record gets its offset when the transaction is committed; the reply has 0."""
     record = (request.topic, request.value, request.key, request.partition)
     headers = tuple(request.headers)
     context.broker.transactions.add(context.identity, request.transaction_id, context.scope, *record, headers=headers)

@@ -15,11 +15,11 @@ from penstock.wire.flymq import messages as m
 _KEY_REFUSALS: Final = {None: LoginRefusal.WRONG, "locked": LoginRefusal.LOCKED}
 
 
-# -- who is there
+# -- logins
 
 
 def authenticate(context: FlyMqContext, request: m.Authenticate) -> Outcome:
-    """A login changes who the connection acts for; one that fails leaves it as it was."""
+    """A login changes the identity of the connection; a failed one does not."""
 
     def answer(verdict: Identity | str) -> Reply:
         if isinstance(verdict, str):
@@ -29,7 +29,7 @@ def authenticate(context: FlyMqContext, request: m.Authenticate) -> Outcome:
         _, roles, _ = context.broker.users.whoami(verdict)
         return Reply(m.AuthResult(True, "", request.username, list(roles), context.settings.auth_style))
 
-    if not request.username:  # no user has an empty name: a key, or a token, stands for itself
+    if not request.username:  # user names are never empty: the password is an API key or a token
         found = context.broker.keys.authenticate(request.password, context.peer, tenant=context.scope.tenant)
         return answer(found if isinstance(found, Identity) else _KEY_REFUSALS[found])
     work = context.broker.users.login(context.scope.tenant, request.username, request.password, context.peer)
@@ -61,7 +61,7 @@ def create(context: FlyMqContext, request: m.CreateUser) -> Outcome:
 
 
 def update(context: FlyMqContext, request: m.UpdateUser) -> Reply:
-    """Sets roles and, unless the request is silent about it, whether the user may log in."""
+    """Set the roles and, if the request contains it, whether the user may log in."""
     group = context.broker.users.update(
         context.identity, context.scope.tenant, request.username, request.roles, request.enabled
     )
@@ -138,7 +138,7 @@ def get_acl(context: FlyMqContext, request: m.GetAcl) -> Reply:
 
 
 def delete_acl(context: FlyMqContext, request: m.DeleteAcl) -> Reply:
-    """A list that is not there is deleted already."""
+    """A missing list counts as deleted."""
     return Reply(
         m.Done(message=request.topic), context.broker.users.delete_acl(context.identity, context.scope, request.topic)
     )

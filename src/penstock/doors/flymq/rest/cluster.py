@@ -1,4 +1,4 @@
-"""The cluster, which is this node alone: it leads every partition, and nothing can be moved."""
+"""The cluster, which consists of this node: it leads every partition, and nothing can be moved."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class ClusterRoutes:
         return json_reply(d.Rebalanced(True, message, [], led, led))
 
     def reassign(self, request: Request) -> Outcome:
-        """Whoever asks for what is so already is told that it is; anything else is refused."""
+        """Accept a reassignment that changes nothing; refuse all others."""
         broker, node, wanted = self._broker, self._settings.node, request.body
         broker.access.require(request.identity, Permission.ADMIN, SCOPE, "")
         topic, number = request.names["topic"], request.names["partition"]
@@ -83,10 +83,10 @@ class ClusterRoutes:
             raise InvalidArgument(f"this node is standalone: {node!r} leads every partition and has the only copy")
         return json_reply(d.Reassigned(True, f"{node!r} leads it already"))
 
-    # -- inside
+    # -- internals
 
     def _topics(self, identity: Identity) -> Sequence[Topic]:
-        """The topics that the identity may know of."""
+        """The topics visible to the identity."""
         self._broker.access.require_any(identity, Permission.DESCRIBE, SCOPE)
         return self._broker.topics.list(identity, SCOPE)
 

@@ -1,5 +1,5 @@
-"""The JSON documents of FlyMQ's administration: fields and names are the original's. What has no meaning on one node,
-or is not known here, is left out."""
+"""The JSON documents of FlyMQ's administration, with the original's fields and names. Fields without a meaning on one
+node, or without a value here, are omitted."""
 
 from __future__ import annotations
 
@@ -84,19 +84,19 @@ class Topic(msgspec.Struct, omit_defaults=True):
     replica_factor: int
     message_count: int
     created_at: str
-    retention_bytes: int | None = None  # of a topic that says so itself
+    retention_bytes: int | None = None  # only if set for this topic
     retention_ms: int | None = None
 
 
 class TopicOptions(msgspec.Struct):
-    """Of a new topic. The original has more of them, and looks at this one."""
+    """Options of a new topic. The original has more, but uses only this one."""
 
     partitions: int = 1
 
 
 class NewTopic(msgspec.Struct):
-    """The body that makes a topic. The number of partitions is among the options in the original's server, and beside
-    the name in its documents."""
+    """The body for creating a topic. The original's server has the number of partitions in the options, its
+    documentation next to the name."""
 
     name: str
     options: TopicOptions | None = None
@@ -139,11 +139,11 @@ class Health(msgspec.Struct, omit_defaults=True):
 
 
 class TopicFilter(msgspec.Struct):
-    """The query that picks one topic; empty: all."""
+    """The query that selects one topic; empty: all."""
 
     topic: str = ""
 
 
 def timestamp(us: int) -> str:
-    """A time in µs since 1970, as the original writes times."""
+    """A time in µs since 1970, in the original's format."""
     return datetime.fromtimestamp(us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

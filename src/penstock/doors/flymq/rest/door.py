@@ -1,4 +1,4 @@
-"""The door of FlyMQ's administration: all its routes, on sessions of HTTP."""
+"""The door of FlyMQ's administration: all its routes, on HTTP sessions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def flymq_admin_router(broker: Broker, settings: FlyMqSettings) -> Router:
 
 
 def flymq_admin_door(settings: FlyMqSettings) -> Door:
-    routers: dict[Broker, Router] = {}  # of the one broker that the door is opened for
+    routers: dict[Broker, Router] = {}  # a single entry: the broker that the door belongs to
 
     def opened(broker: Broker, channel: Channel, identity: Identity) -> HttpSession:
         if broker not in routers:

@@ -1,4 +1,4 @@
-"""Consumer groups: where each stands in each topic, and deleting one."""
+"""Consumer groups: their offsets and lag in each topic, and deleting a group."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class GroupRoutes:
         return after_commit(group, HttpReply(204, b""))
 
     def _find(self, request: Request) -> GroupView:
-        """The first that is called so, as in the original: a topic's name and a group's may have colons."""
+        """The first group that matches this name, as in the original: names of topics and groups may contain colons."""
         name = request.names["group"]
         for group in self._broker.groups.list(request.identity, SCOPE):
             if name in (group.group, f"{group.topic}:{group.group}"):
@@ -50,7 +50,7 @@ class GroupRoutes:
         for group in groups:
             try:
                 yield self._group(identity, group)
-            except (TopicNotFound, AccessDenied):  # since the list was begun
+            except (TopicNotFound, AccessDenied):  # changed since the listing began
                 continue
 
     def _group(self, identity: Identity, group: GroupView) -> d.Group:

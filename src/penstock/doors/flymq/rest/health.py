@@ -1,4 +1,4 @@
-"""Health as the original's command line and probes understand it: for everybody, with a status that they look for."""
+"""Health checks for the original's command line and probes: without a login, and with the status that they expect."""
 
 from __future__ import annotations
 

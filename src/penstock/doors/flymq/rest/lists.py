@@ -1,4 +1,4 @@
-"""Lists as replies: in pieces, so that a long one takes no longer turn than a short one."""
+"""Lists as streamed replies, so that a long one takes no longer turns than a short one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AT_ONCE: Final = 5  # values in one piece; each may have a thousand partitions
 
 
 def list_reply(values: Iterable[Any], before: bytes = b"[", after: bytes = b"]\n") -> StreamedReply:
-    """A JSON list of these values, which are made while it is sent."""
+    """A JSON list of these values, which are consumed while it is sent."""
     return StreamedReply(Pieces(_pieces(values, before, after)), JSON)
 
 

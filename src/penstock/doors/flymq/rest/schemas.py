@@ -1,4 +1,4 @@
-"""Schemas: their versions, and one with its definition."""
+"""Schemas: all versions, and one version with its definition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics: listing them, looking at one, making and deleting one."""
+"""Topics: listing, describing, creating and deleting them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TopicRoutes:
         return json_reply(_topic(self._broker.topics.describe(request.identity, SCOPE, request.names["topic"])))
 
     def create(self, request: Request) -> Outcome:
-        """One that exists is left as it is, as CREATE_TOPIC leaves it."""
+        """An existing topic is left unchanged, as by CREATE_TOPIC."""
         wanted: d.NewTopic = request.body
         partitions = wanted.options.partitions if wanted.options is not None else wanted.partitions
         group = create_topic(self._broker, request.identity, SCOPE, wanted.name, partitions or 0)
@@ -52,7 +52,7 @@ class TopicRoutes:
         for name in names:
             try:
                 yield _topic(self._broker.topics.describe(identity, SCOPE, name))
-            except (TopicNotFound, AccessDenied):  # since the list was begun
+            except (TopicNotFound, AccessDenied):  # changed since the listing began
                 continue
 
 

@@ -1,4 +1,4 @@
-"""The audit log of a tenant: what is in it, and whether it is all there."""
+"""The audit log of a tenant: query and verification."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from penstock.wire.kimberlite import messages as m
 
 
 def query(context: KimberliteContext, request: m.AuditQuery) -> OffloadedReply:
-    """Newest first, as many as asked for, a page at most, and no more than fit a reply to a read: older ones can be
-    asked for by their time."""
-    if context.version < 4:  # what an event looked like then, nobody knows any more
+    """Newest first, limited by the request, by a page, and by the bytes of a reply to a read. Older events can be
+    queried by time."""
+    if context.version < 4:  # the format of events in earlier versions is unknown
         raise RequestRefused(m.ErrorCode.INVALID_REQUEST, "AuditQuery is served from version 4 of the protocol on")
 
     def answer(page: audit.AuditPage) -> Reply:
@@ -45,7 +45,8 @@ def _query(request: m.AuditQuery) -> audit.AuditQuery:
 
 
 def _event(tenant: int, event: audit.AuditEvent) -> m.AuditEventInfo:
-    """An actor that the request named comes before whose key it was; the log itself has both."""
+    """An audit event in a reply. The actor in the request's metadata takes precedence over the owner of the key; the
+    log has both."""
     details = event.details
     return m.AuditEventInfo(
         event.id,
@@ -61,7 +62,7 @@ def _event(tenant: int, event: audit.AuditEvent) -> m.AuditEventInfo:
 
 
 def _size(event: m.AuditEventInfo) -> int:
-    """Bytes of its texts, and enough for what is beside them."""
+    """Bytes of its texts, and an upper bound for the rest."""
     return 64 + sum(len(value.encode()) for value in msgspec.structs.astuple(event) if isinstance(value, str))
 
 

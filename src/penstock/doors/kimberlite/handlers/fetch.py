@@ -1,4 +1,4 @@
-"""ReadEvents: read until there is something to reply, or nothing more."""
+"""ReadEvents: reads until there are events to reply, or no more."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from penstock.log.batch import RecordSlice
 from penstock.wire.kimberlite import messages as m
 from penstock.wire.kimberlite.frames import MAX_EVENT
 
-MAX_EVENTS: Final = 7_000  # of one reply: 120 KiB of them, with a length each, fit what the original's client can take
-MAX_BYTES_V1: Final = 8 << 20  # of events in a reply of version 1: with what is between them it fits a frame
+MAX_EVENTS: Final = 7_000  # in one reply: 120 KiB of them, each with a length, fit the buffer of the original's client
+MAX_BYTES_V1: Final = 8 << 20  # of events in a reply of version 1: with their separators they fit a frame
 LENGTH_BYTES: Final = 8  # at most, before each event
 MAX_REPLY_BYTES: Final = MAX_EVENT + LENGTH_BYTES  # of events with their lengths, in a reply of any version
-MAX_EVENTS_BYTES: Final = MAX_REPLY_BYTES - MAX_EVENTS * LENGTH_BYTES  # of events that fit one frame, however many
+MAX_EVENTS_BYTES: Final = MAX_REPLY_BYTES - MAX_EVENTS * LENGTH_BYTES  # of events, any number of which fit a frame
 
 
 class KimberliteFetch(FetchTask):
-    """One ReadEvents. It goes on past expired and removed events, however many they are: an empty list with an offset
-    to go on from would confuse the original's clients, and one without it would be a lie."""
+    """One ReadEvents. It continues past any number of expired and removed events: the original's clients cannot handle
+    an empty list with a next offset, and one without would wrongly mean the end."""
 
     __slots__ = ("_context", "_end", "_found", "_max_bytes", "_offset", "_stream", "_topic")
 
@@ -36,7 +36,7 @@ class KimberliteFetch(FetchTask):
         limit = MAX_BYTES_V1 if context.codec.version == 1 else context.settings.read_bytes
         self._max_bytes = max(1, min(request.max_bytes, limit))
         self._offset = request.from_offset
-        self._end = 0  # of the stream, when it was last looked at
+        self._end = 0  # of the stream, at the last read
         self._topic = ""
         self._found: list[RecordSlice] = []
 
@@ -45,7 +45,7 @@ class KimberliteFetch(FetchTask):
         if continuation is not None:
             return continuation
         context = self._context
-        # Looked up for every read: the stream may be deleted, and another one have its name.
+        # Looked up for every read: the stream may have been deleted, and its name reused.
         topic, plan = self.broker.fetch.plan_stream(
             context.identity, context.scope, self._stream, self._offset, self._max_bytes, MAX_EVENTS
         )
@@ -63,14 +63,14 @@ class KimberliteFetch(FetchTask):
         return REPLY if self._found or self._offset >= self._end else READ
 
     def _check_stream(self) -> None:
-        """Raise if the stream was deleted during the read, or the right to read it revoked."""
+        """Raise if the stream was deleted during the read, or the permission to read it revoked."""
         identity, scope = self._context.identity, self._context.scope
         topic, _ = self.broker.topics.stream(identity, scope, self._stream)
         self.broker.access.require(identity, Permission.READ, scope, topic.name)
 
     def _end_before_gap(self) -> None:
-        """Keep the events up to the first gap between offsets; the next read begins behind it. A reply has no room for
-        the offset of each event: whoever reads it counts from the one that was asked for."""
+        """Keep the events up to the first gap in the offsets; the next read begins after it. A reply does not contain
+        the offset of each event: clients count from the requested one."""
         found = self._found
         for number in range(1, len(found)):
             if found[number].base_offset != found[number - 1].end_offset:
@@ -90,8 +90,8 @@ class KimberliteFetch(FetchTask):
         return Reply(m.ReadEventsResponse(events, self._offset if more and events else None), noted)
 
     def _fitting(self, events: list[bytes]) -> list[bytes]:
-        """The events that fit one frame; the next read begins behind them. Raises RecordUnsendable for a first one
-        that does not."""
+        """The events that fit one frame; the next read begins after them. Raises RecordUnsendable if the first does not
+        fit."""
         offsets = [offset for part in self._found for offset in range(part.base_offset, part.end_offset)]
         fitting = bisect_right(list(accumulate([LENGTH_BYTES + len(event) for event in events])), MAX_REPLY_BYTES)
         if not fitting:

@@ -1,4 +1,4 @@
-"""The handshake: who the client is. Everything else waits for it."""
+"""The handshake: establishes the identity of the client. All other requests require it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ CAPABILITIES: Final = ["query", "append", "subscribe", "query_at", "sync"]
 
 
 def handshake(context: KimberliteContext, request: m.Handshake) -> Reply:
-    """A token that is not good is an error. None at all is told as such, and leaves a connection that may do nothing
-    where security is on: the original's clients do not look at `authenticated`."""
+    """An invalid token is an error. Without a token the response is not `authenticated`, and the connection has no
+    access if security is on: the original's clients ignore that flag."""
     if request.client_version != context.version:
         text = f"unsupported client version: {request.client_version}, server is {context.version}"
         raise RequestRefused(m.ErrorCode.INVALID_REQUEST, text)
@@ -31,7 +31,7 @@ def handshake(context: KimberliteContext, request: m.Handshake) -> Reply:
 
 
 def _bearer(context: KimberliteContext, token: str) -> Identity:
-    """Whose token, or API key, it is."""
+    """The identity of a token or an API key."""
     verdict = context.broker.keys.authenticate(token, context.peer)
     if isinstance(verdict, Identity):
         return verdict

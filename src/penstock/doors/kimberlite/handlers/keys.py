@@ -16,7 +16,7 @@ def register(context: KimberliteContext, request: m.ApiKeyRegister) -> Reply:
 
 
 def revoke(context: KimberliteContext, request: m.ApiKeyRevoke) -> Reply:
-    """Named by the key itself, or by its id."""
+    """The request contains the key itself, or its id."""
     broker, now = context.broker, context.broker.now()
     with broker.audit.attempt(context.identity, "key.revoke"):
         key = broker.keys.find(context.identity, request.key)
@@ -25,7 +25,7 @@ def revoke(context: KimberliteContext, request: m.ApiKeyRevoke) -> Reply:
 
 
 def list_keys(context: KimberliteContext, request: m.ApiKeyList) -> Reply:
-    """Active keys of this tenant, or of the one that the request names."""
+    """Active keys of this tenant, or of the tenant in the request."""
     tenant = context.scope.tenant if request.tenant_id is None else context.settings.name(request.tenant_id)
     now = context.broker.now()
     keys = [key for key in context.broker.keys.list(context.identity, tenant) if key.state(now) == "active"]
@@ -38,7 +38,7 @@ def rotate(context: KimberliteContext, request: m.ApiKeyRotate) -> Reply:
 
 
 def _info(context: KimberliteContext, key: Key) -> m.ApiKeyInfo:
-    """A key that was not made here may have permissions instead of roles: they are shown in their place."""
+    """A key in a reply. A key created elsewhere may have permissions instead of roles: they are shown as roles."""
     expires = None if key.expires is None else key.expires * 1000
     tenant = context.settings.number(key.tenant)
     roles = [*key.roles, *key.permissions]

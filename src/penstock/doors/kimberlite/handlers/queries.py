@@ -1,4 +1,4 @@
-"""SQL statements, now and at a position of the past; listing and describing tables."""
+"""SQL statements, at the current position or a past one; listing and describing tables."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def list_indexes(context: KimberliteContext, request: m.ListIndexes) -> QueryRep
 
 
 def _made(kind: Callable[..., T], row: list[Value]) -> T:
-    """The record that a row of our own statement stands for."""
+    """The message for a row of a statement generated here."""
     return kind(*row)
 
 

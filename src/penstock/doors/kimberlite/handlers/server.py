@@ -1,4 +1,4 @@
-"""The broker itself: what it is, and whether what it has is on disk."""
+"""The broker itself: information about it, and syncing its data to disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FEATURES: Final = ["subscribe.v2", "admin.v1", "schema.v1", "server_info.v1"]  #
 
 
 def info(context: KimberliteContext, _request: m.GetServerInfo) -> Reply:
-    """Whoever is bound to a tenant knows of that one."""
+    """An identity bound to a tenant sees only that one."""
     context.broker.access.require_member(context.identity, context.scope)
     tenants = 1 if context.identity.tenant is not None else len(context.broker.tenants.list(context.identity))
     uptime = max(0, context.broker.now() - context.settings.started) // 1_000_000
@@ -27,6 +27,7 @@ def info(context: KimberliteContext, _request: m.GetServerInfo) -> Reply:
 
 
 def sync(context: KimberliteContext, _request: m.Sync) -> OffloadedReply:
-    """Whatever was acknowledged before is on disk when this is answered, also where acknowledging does not say so."""
+    """Everything acknowledged before is on disk when this is answered, also if the durability setting acknowledges
+    earlier."""
     work = context.broker.sync(context.identity, context.scope)
     return OffloadedReply(context.broker, work, lambda _: Reply(m.SyncResponse(True)))

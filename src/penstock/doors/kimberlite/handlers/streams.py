@@ -1,7 +1,7 @@
 """Streams: creating one, appending to it, and its length.
 
 A stream is a partition of a topic. Its number is the topic's id, with the number of the partition in the bits from 32
-on: what Kimberlite creates has one partition, and so a stream and its topic have the same number.
+on. Topics created by Kimberlite have one partition, so a stream and its topic have the same number.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ MAX_REGION: Final = 255  # characters
 
 GLOBAL: Final = "global"
 PHI: Final = m.DataClass.PHI
-_ALIASES: Final[dict[str | None, str]] = {m.DataClass.NON_PHI: m.DataClass.PUBLIC}  # one class, named by two versions
+_ALIASES: Final[dict[str | None, str]] = {m.DataClass.NON_PHI: m.DataClass.PUBLIC}  # one class, two names
 _FIRST_NAMES: Final = re.compile(r"[A-Za-z0-9_]{1,256}")
 _REGIONS: Final[dict[type[m.Message], str]] = {m.UsEast1: "us-east-1", m.ApSoutheast2: "ap-southeast-2"}
 
 
 def create(context: KimberliteContext, request: m.CreateStream) -> Reply:
-    """Version 1 refuses a name that is taken, as the specification says; later ones answer with the stream that has it,
-    as the original does, if it has the same settings."""
+    """Version 1 refuses an existing name, by the specification; later versions return the existing stream if it has the
+    same settings, like the original."""
     with context.broker.audit.attempt(context.identity, "topic.create", scope=context.scope, resource=request.name):
         return _create(context, request)
 
@@ -41,7 +41,7 @@ def _create(context: KimberliteContext, request: m.CreateStream) -> Reply:
     broker, identity, scope, name = context.broker, context.identity, context.scope, request.name
     if context.version == 1 and not _FIRST_NAMES.fullmatch(name):
         raise InvalidArgument("a stream's name is 1 to 256 letters, digits and '_'")
-    check_topic(name)  # so that no tenant is created for nothing
+    check_topic(name)  # before creating a tenant in vain
     settings = TopicSettings(data_class=str(request.data_class), placement=placement(request.placement))
     broker.access.require(identity, Permission.CREATE, scope, name)
     if request.data_class == PHI:
@@ -67,7 +67,7 @@ def _check_tenant(context: KimberliteContext) -> None:
 
 
 def placement(wanted: m.Placement) -> str:
-    """As it is kept with the topic."""
+    """The placement as stored with the topic."""
     if isinstance(wanted, m.Everywhere):
         return GLOBAL
     if wanted.region is None:
@@ -79,8 +79,8 @@ def placement(wanted: m.Placement) -> str:
 
 
 def _fits(found: TopicSettings, wanted: TopicSettings) -> bool:
-    """Whether a topic is what a client wants to create. One that another door created says nothing of class and
-    placement: it will do for whoever asks for nothing that has to be kept to."""
+    """Whether an existing topic has the settings of the request. One created at another door has no class or placement:
+    it is accepted if the request has no strict requirements."""
     if (found.placement or GLOBAL) != wanted.placement:
         return False
     if found.data_class is None:
@@ -89,7 +89,7 @@ def _fits(found: TopicSettings, wanted: TopicSettings) -> bool:
 
 
 def _exists(topic: Topic) -> str:
-    """Tells its number too: in version 1 there is no other way to learn it."""
+    """The error text. It contains the number: version 1 has no other way to get it."""
     return f"Stream '{topic.name}' already exists: it is stream {topic.id}"
 
 
@@ -115,7 +115,7 @@ def append(context: KimberliteContext, request: m.AppendEvents) -> Reply:
 
 
 def info(context: KimberliteContext, request: m.StreamInfo) -> Reply:
-    """The length of a stream, for those who may read or append: appends have to name the expected offset."""
+    """The length of a stream, for clients that may read or append: appends contain the expected offset."""
     broker, identity, scope = context.broker, context.identity, context.scope
     topic, partition = broker.topics.stream(identity, scope, request.stream_id)
     if broker.access.allows(identity, Permission.WRITE, scope, topic.name):

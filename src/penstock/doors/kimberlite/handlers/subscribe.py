@@ -1,4 +1,4 @@
-"""Subscribing to a stream. Which events are pushed, and when, is the business of `Subscriptions`."""
+"""Subscribing to a stream. `Subscriptions` pushes the events."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def unsubscribe(context: KimberliteContext, request: m.Unsubscribe) -> Reply:
 
 
 def _acknowledge(context: KimberliteContext, request: m.Subscribe, topic: Topic, partition: int) -> Reply:
-    """For a client that reads by ReadEvents: where it, or its group, begins. Nothing is kept of it."""
+    """The offset at which the client, or its group, begins, for a client that uses ReadEvents. Stores nothing."""
     broker, identity, scope = context.broker, context.identity, context.scope
-    broker.access.require(identity, Permission.READ, scope, topic.name)  # where it begins is also told to others
+    broker.access.require(identity, Permission.READ, scope, topic.name)  # `bounds` alone requires less
     start: int | None = None
     if request.consumer_group is not None:
         check_group(request.consumer_group)

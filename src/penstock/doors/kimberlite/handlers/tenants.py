@@ -1,4 +1,4 @@
-"""Tenants: the broker's own, under the numbers that they have here."""
+"""Tenants: the broker's, by their numbers at this door."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from penstock.wire.kimberlite import messages as m
 def create(context: KimberliteContext, request: m.TenantCreate) -> Reply:
     tenants, name = context.broker.tenants, context.settings.name(request.tenant_id)
     with context.broker.audit.attempt(context.identity, "tenant.create", scope=DEFAULT_SCOPE, resource=name):
-        context.broker.access.require(context.identity, Permission.ADMIN, EVERYWHERE, "")  # before looking anything up
+        context.broker.access.require(context.identity, Permission.ADMIN, EVERYWHERE, "")  # before any lookup
         existed = tenants.exists(name)
         tenant, group = tenants.create(context.identity, name, request.name)
     return Reply(m.TenantCreateResponse(_info(request.tenant_id, tenant), not existed), group)
 
 
 def list_tenants(context: KimberliteContext, _request: m.TenantList) -> Reply:
-    """The tenants that have a number here."""
+    """The tenants that have a number at this door."""
     tenants = context.broker.tenants.list(context.identity)
     numbered = [(context.settings.number(tenant.name), tenant) for tenant in tenants]
     return Reply(m.TenantListResponse([_info(number, tenant) for number, tenant in numbered if number is not None]))
@@ -32,7 +32,7 @@ def get(context: KimberliteContext, request: m.TenantGet) -> Reply:
 
 
 def delete(context: KimberliteContext, request: m.TenantDelete) -> Reply:
-    """With all its streams, its keys and its users."""
+    """Delete a tenant with all its streams, keys and users."""
     tenant, group = context.broker.tenants.delete(context.identity, context.settings.name(request.tenant_id))
     return Reply(m.TenantDeleteResponse(True, tenant.topics), group)
 

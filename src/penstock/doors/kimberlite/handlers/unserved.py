@@ -1,4 +1,4 @@
-"""Requests that are understood and not served, and what a client can do instead."""
+"""Requests that are decoded but not supported, with alternatives for the client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INSTEAD: Final = {
     "Breach": "look for it in the audit log, with AuditQuery",
     "MaskingPolicyList": "there are no masking policies: put what is to be hidden into a stream of its own",
 }
-"""By the beginning of a request's name."""
+"""By prefix of the request's name."""
 
 
 def refuse(_context: KimberliteContext, request: m.Unserved) -> Reply:

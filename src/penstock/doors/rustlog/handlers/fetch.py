@@ -1,4 +1,4 @@
-"""Fetch: read until there is something to reply, or nothing more, and encode it where it was read."""
+"""Fetch: reads until there are records to reply, or no more, and encodes them on the thread that read them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class RustLogFetch(FetchTask):
         except OffsetOutOfRange as error:
             if context.dialect.reports_out_of_range:
                 raise
-            self._offset = error.start  # the original stays where it is, and its consumer comes back for ever
+            self._offset = error.start  # the original does not move, so its consumers retry forever
             return None
 
     def _collect(self, slices: list[RecordSlice]) -> None:

@@ -1,4 +1,4 @@
-"""Offsets that consumer groups have committed."""
+"""Committed offsets of consumer groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The broker itself: whether it is there, and its metrics."""
+"""The broker itself: ping and metrics."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ def ping(_context: RustLogContext, _request: Ping) -> Reply:
 
 
 def metrics(context: RustLogContext, _request: MetricsFetch) -> Reply:
-    """Whole numbers are written as such, as in the original, whose tools read nothing else."""
+    """Integers are written without a fraction, as in the original, whose tools cannot parse others."""
     text = context.broker.metrics_text(context.identity)
     return Reply(MetricsFetchResponse(_WHOLE.sub(r"\1", text)))
