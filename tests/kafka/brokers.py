@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
@@ -45,7 +46,8 @@ class Broker:
             *(part for door, place in listen.items() for part in ("--listen", f"{door}={place}")),
         )
         self._environment = {"PENSTOCK_TABLES__URL": str(directory / "tables"), **environment}
-        self.lines: list[str] = []
+        self.lines: list[str] = []  # since the last start
+        self.journey: list[str] = []  # every line since the first, with the time at which it came
         self._changed = threading.Condition()
         self._collecting: list[threading.Thread] = []
         self.broker: BrokerProcess | None = None
@@ -93,6 +95,7 @@ class Broker:
             for line in stream:
                 with self._changed:
                     self.lines.append(line)
+                    self.journey.append(f"{datetime.now(UTC):%H:%M:%S.%f} {line}")
                     self._changed.notify_all()
 
     def says(self, text: str, seconds: float = 120) -> None:

@@ -1,11 +1,12 @@
-"""A TCP proxy between brokers and Kafka's nodes, whose connections can be cut: what a broken network looks like."""
+"""A proxy between brokers and Kafka's nodes, or between brokers, whose connections can be cut: what a broken network
+looks like."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from penstock.transport.endpoint import Endpoint
@@ -18,7 +19,10 @@ T = TypeVar("T")
 class Proxy:
     """Ports of this machine, each with the port that it stands for. While it is cut, connections end or hang."""
 
-    def __init__(self, ports: Mapping[int, int]) -> None:
+    def __init__(self, ports: Mapping[int, int], host: str = "127.0.0.1", datagrams: Collection[int] = ()) -> None:
+        """The ports are open at `host`; those in `datagrams` are UDP's."""
+        self._host = host
+        self._datagrams = datagrams
         self._loop = asyncio.new_event_loop()
         self._targets = {str(port): Endpoint("127.0.0.1", target) for port, target in ports.items()}
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -28,10 +32,12 @@ class Proxy:
     async def _open(self) -> Forwarder:
         forwarder = Forwarder(10_000, FOR_EVER)
         for port in self._targets:
-            sock = socket.socket()
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.bind(("127.0.0.1", int(port)))
-            forwarder.add_stream(port, [sock])
+            stream = int(port) not in self._datagrams
+            sock = socket.socket(type=socket.SOCK_STREAM if stream else socket.SOCK_DGRAM)
+            if stream:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind((self._host, int(port)))
+            (forwarder.add_stream if stream else forwarder.add_datagrams)(port, [sock])
         forwarder.follow(self._targets)
         return forwarder
 

@@ -140,6 +140,32 @@ def test_another_owner_cuts_connections_to_the_last_one() -> None:
     run(test)
 
 
+def test_an_owner_that_may_be_gone_keeps_its_connections() -> None:
+    """A standby claims the journal, and another was quicker or the owner was only slow."""
+
+    async def test() -> None:
+        async with owner(echo) as there, forwarder() as (forward, here):
+            forward.follow({"door": there})
+            reader, writer = await connect(here)
+            writer.write(b"one")
+            assert await reader.readexactly(3) == b"one"
+            forward.hold()
+            writer.write(b"two")
+            assert await reader.readexactly(3) == b"two"
+            late_reader, late_writer = await connect(here)
+            late_writer.write(b"late")
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(late_reader.read(1), 0.1)
+            forward.follow({"door": there})
+            assert await late_reader.readexactly(4) == b"late"
+            writer.write(b"three")
+            assert await reader.readexactly(5) == b"three"
+            late_writer.close()
+            writer.close()
+
+    run(test)
+
+
 def test_who_does_not_read_holds_little_and_stops_nobody() -> None:
     async def test() -> None:
         taken = asyncio.Event()

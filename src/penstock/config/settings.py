@@ -69,7 +69,8 @@ class StorageSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """`kafka://HOST:PORT,…/NAME?OPTION=VALUE`: the journal is a topic of Apache Kafka, and the data directory a cache
     of it. Empty: the journal is in the data directory."""
     takeover_seconds: Annotated[float, Meta(ge=1.5, le=3600, extra=DURATION)] = 3
-    """Time without a sign of the journal's owner after which a standby takes over."""
+    """Time without a sign of the journal's owner after which a standby takes over. An owner whose doors refuse
+    connections is taken over from after 1.5 s."""
     advertise: Annotated[str, Meta(max_length=255)] = ""
     """Host by which other brokers of the journal reach this one. Empty: the host of each door, and the machine's name
     for doors that are open on every interface."""

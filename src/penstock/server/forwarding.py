@@ -46,7 +46,7 @@ class Forwarding:
     def standby(self, open_ports: Callable[[Forwarder], None]) -> Standby:
         """The callbacks of the standby, extended by those of the forwarder."""
         self._open = open_ports
-        return msgspec.structs.replace(self._standby, on_owner=self._follow, on_claim=self._pause)
+        return msgspec.structs.replace(self._standby, on_owner=self._follow, on_claim=self._hold)
 
     def _follow(self, owner: Mapping[str, Endpoint]) -> None:
         if self._stopped:
@@ -60,9 +60,10 @@ class Forwarding:
                 logger.warning("connections are not passed on to the owner: %s", error)
         self._forwarder.follow(owner)
 
-    def _pause(self) -> None:
+    def _hold(self) -> None:
+        """If another is quicker, or the owner lives, nobody has lost a connection by it."""
         if self._forwarder is not None:
-            self._forwarder.pause()
+            self._forwarder.hold()
 
     async def stop(self) -> Waiting:
         self._stopped = True

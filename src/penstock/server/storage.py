@@ -10,9 +10,11 @@ import asyncio
 import logging
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -31,16 +33,15 @@ from penstock.log.kafka.journal import JournalTrimmed
 from penstock.log.kafka.opening import CellOpening
 from penstock.log.kafka.url import parse
 from penstock.log.settings import LogSettings
+from penstock.server.doors import FELIX, FLIGHT
 from penstock.server.errors import StandbyStopped, StartFailed
+from penstock.server.owner_watch import FOLLOW_SECONDS, OwnerWatch
 from penstock.transport.endpoint import Endpoint, parse_endpoint
 
 if TYPE_CHECKING:
     from penstock.log.kafka.client import KafkaJournal
 
 logger = logging.getLogger(__name__)
-
-FOLLOW_SECONDS = 0.2
-PROBE_SECONDS = 1.0
 
 
 class Standby(msgspec.Struct):
@@ -157,32 +158,36 @@ class _Opening:
             return False
 
     def _follow(self, cell: Cell) -> None:
-        """Follow the journal until the owner has been silent for too long. While Kafka itself does not answer, nothing
-        is known about the owner."""
-        began = probed = cell.heard = time.monotonic()
+        """Follow the journal until the owner is gone."""
+        watch = OwnerWatch(cell, self._settings.storage.takeover_seconds)
         told, owner = False, b""
-        while time.monotonic() - cell.heard < self._settings.storage.takeover_seconds:
+        while not (gone := watch.verdict()):
             if self._standby.stopped():
                 raise StandbyStopped("stopped while waiting for the journal's owner to go")
             try:
-                cell.follow(FOLLOW_SECONDS)
-                if time.monotonic() - probed > PROBE_SECONDS:
-                    probed = time.monotonic()
-                    cell.journal.bounds()
+                watch.follow()
             except LogUnavailable as error:
                 logger.warning("the journal on Kafka cannot be followed: %s", error)
-                cell.heard = time.monotonic()
                 time.sleep(FOLLOW_SECONDS)
             if cell.owner != owner:
                 owner = cell.owner
-                self._loop.call_soon_threadsafe(self._standby.on_owner, self._addresses(_owner(owner)))
-            if not told and cell.heard > began:
+                addresses = self._addresses(_owner(owner))
+                watch.doors = [each for door, each in addresses.items() if door not in (FELIX, FLIGHT)][:1]
+                self._loop.call_soon_threadsafe(self._standby.on_owner, addresses)
+            if not told and watch.heard:
                 told = True
                 text = (
                     f"standby: the journal belongs to {_owner(cell.owner)}. This broker follows it, passes connections "
                     "on to the owner, and takes over when it is gone"
                 )
                 self._loop.call_soon_threadsafe(self._standby.on_standby, text)
+                self._load_libraries()
+        logger.info("%s is taken to be gone: %s; the journal is claimed", _owner(cell.owner), gone)
+
+    def _load_libraries(self) -> None:
+        """Load the libraries for tables now: it takes a second, which a takeover then need not wait for."""
+        reading_tables = "penstock.log.tables.row_group_reader"
+        threading.Thread(target=import_module, args=(reading_tables,), name="penstock-load", daemon=True).start()
 
     def _addresses(self, owner: _Owner) -> dict[str, Endpoint]:
         """The numeric addresses of the owner's doors. Names are resolved here, where the lookup blocks nobody."""

@@ -36,8 +36,8 @@ Owner = Mapping[str, Endpoint]
 
 
 class Forwarder:
-    """All ports of a broker that is not the owner: `add_stream` and `add_datagrams`, `follow` an owner, `pause` while
-    none is known, and finally `stop`."""
+    """All ports of a broker that is not the owner: `add_stream` and `add_datagrams`, `follow` an owner, `hold` new
+    connections while it may be gone, `pause` when it is, and finally `stop`."""
 
     def __init__(self, connections: int, wait_seconds: float) -> None:
         """Up to `connections` at a time. A connection waits for an owner for up to `wait_seconds`, and is then
@@ -45,8 +45,8 @@ class Forwarder:
         self._loop = asyncio.get_running_loop()
         self._connections = connections
         self._wait_seconds = wait_seconds
-        self._owner: Owner | None = None
-        self._owner_known = asyncio.Event()
+        self._owner: Owner | None = None  # to which connections were passed on
+        self._owner_known = asyncio.Event()  # and are
         self._listening: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
         self._relays: list[_DatagramRelay] = []
@@ -73,10 +73,14 @@ class Forwarder:
         self._owner = owner
         self._owner_known.set()
 
+    def hold(self) -> None:
+        """The owner may be gone: new connections wait, and others stay as they are."""
+        self._owner_known.clear()
+
     def pause(self) -> None:
         """There is no owner: close all connections forwarded to the last one."""
+        self.hold()
         self._owner = None
-        self._owner_known.clear()
         for task, passed_on in self._open.items():
             if passed_on:
                 task.cancel()
@@ -84,7 +88,7 @@ class Forwarder:
             relay.forget_all()
 
     def address(self, door: str) -> Endpoint | None:
-        return None if self._owner is None else self._owner.get(door)
+        return None if self._owner is None or not self._owner_known.is_set() else self._owner.get(door)
 
     async def stop(self) -> list[tuple[str, socket.socket]]:
         """Stop forwarding. Returns the connections from which nothing was read, with their doors; the caller now owns
@@ -147,7 +151,7 @@ class Forwarder:
         while (left := give_up - time.monotonic()) > 0:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._owner_known.wait(), left)
-            if self._owner is None:
+            if self._owner is None or not self._owner_known.is_set():
                 continue
             endpoint = self._owner.get(door)
             if endpoint is None:

@@ -47,6 +47,10 @@ class KafkaJournal:
             # An address that is gone is tried again soon: a start of Kafka, or of one of its nodes, takes seconds.
             "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": 1000,
+            # A node that was killed stays the leader in Kafka's own eyes for seconds; the next one is looked for until
+            # it is found, and not only when the connection breaks.
+            "topic.metadata.refresh.interval.ms": 1000,
+            "socket.connection.setup.timeout.ms": 3000,
             "log.connection.close": False,
             "allow.auto.create.topics": False,
             "logger": logger,
