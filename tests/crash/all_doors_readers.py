@@ -27,7 +27,7 @@ class Reader:
     """One connection, or a few. Use it as a context manager."""
 
     door: ClassVar[str]
-    tells_end: ClassVar[bool] = True  # without another door's help
+    knows_end: ClassVar[bool] = True  # without another door's help
 
     def __init__(self, streams: Mapping[Place, int], ports: dict[str, int]) -> None:
         self.streams = streams
@@ -62,7 +62,7 @@ class Reader:
         end = self.end(place) if stop is None else stop
         found = [(offset, record_of(value)) for offset, value in self.rows(place, start, end) if offset < end]
         read.offsets = tuple(offset for offset, _ in found)
-        read.end = end if stop is None and self.tells_end else None
+        read.end = end if stop is None and self.knows_end else None
         history.acknowledge(read, ids=[record for _, record in found])
         if len(found) != end - start:
             raise AssertionError(f"{self.door}: {place} from {start} to {end} has {len(found)} records")
@@ -153,7 +153,7 @@ class FelixReader(Reader):
     """A subscription. Felix does not tell where a stream ends: RustLog does."""
 
     door = "felix"
-    tells_end = False
+    knows_end = False
 
     def open(self) -> None:
         self._client = FelixClient(f"127.0.0.1:{self.ports['felix']}", insecure=True, timeout=120.0)

@@ -23,7 +23,7 @@ def ask(
     shop: StatementRuntime = SHOP,
     limits: QueryLimits = LIMITS,
 ) -> Rows:
-    return run(catalog, sql, params, at, limits, workshop=shop)
+    return run(catalog, sql, params, at, limits, runtime=shop)
 
 
 def rows(catalog: MemoryCatalog, sql: str, *params: Value, at: int | None = None) -> Sequence[Sequence[Value]]:

@@ -16,7 +16,7 @@ from penstock.cli.target import read_secret
 
 if TYPE_CHECKING:
     from penstock.mirror.copier import Copier
-    from penstock.mirror.ends import Places
+    from penstock.mirror.ends import MirrorEnds
     from penstock.mirror.url import Location
 
 
@@ -84,7 +84,7 @@ def mirror(
     from penstock.clients._core.errors import PenstockError
     from penstock.mirror import url
     from penstock.mirror.copier import Copier
-    from penstock.mirror.doors import places as both
+    from penstock.mirror.doors import ends as open_ends
     from penstock.mirror.errors import MirrorError
     from penstock.mirror.progress import StateFile, identity
 
@@ -98,17 +98,17 @@ def mirror(
         fail("--from: a subscription of BlipMQ has no past; it begins now", 2)
     kept = StateFile(state or _state_path(identity(name or of.name, to.name)))
     try:
-        places = both(of, to, kept)
-        with contextlib.closing(places.source), contextlib.closing(places.destination):
-            topics = _topics(places, _wanted(topic or [], of.topic, to.topic), prefix)
+        ends = open_ends(of, to, kept)
+        with contextlib.closing(ends.source), contextlib.closing(ends.destination):
+            topics = _topics(ends, _wanted(topic or [], of.topic, to.topic), prefix)
             if of.address == to.address and any(theirs == ours for theirs, ours in topics):
                 fail("source and destination are the same broker: give topics another name, with --prefix", 2)
-            if origin and "headers" not in places.destination.carries:
+            if origin and "headers" not in ends.destination.carries:
                 fail(f"--origin: {to.scheme}:// has no headers", 2)
-            _tell(places, of, to)
+            _tell(ends, of, to)
             with progress_to("mirroring") as report:
                 copier = Copier(
-                    places, name or of.name, topics, kept,
+                    ends, name or of.name, topics, kept,
                     start=start, follow=follow, rate=rate, origin=origin, say=_note, report=report,
                 )  # fmt: skip
                 copier.run()
@@ -136,11 +136,11 @@ def _wanted(topics: list[str], source: str | None, destination: str | None) -> l
     return [f"{topics[0]}={destination}"]
 
 
-def _topics(places: Places, wanted: list[str], prefix: str) -> list[tuple[str, str]]:
+def _topics(ends: MirrorEnds, wanted: list[str], prefix: str) -> list[tuple[str, str]]:
     """Topics of the source, with their names at the destination."""
     from penstock.mirror.progress import is_progress
 
-    known = places.source.topics() if not wanted or any(_is_pattern(each) for each in wanted) else []
+    known = ends.source.topics() if not wanted or any(_is_pattern(each) for each in wanted) else []
     if known is None:
         fail("this source cannot list its topics: name each with --topic", 2)
     listed = [each for each in known if not is_progress(each)]
@@ -165,14 +165,14 @@ def _is_pattern(text: str) -> bool:
     return any(character in text for character in "*?[")
 
 
-def _tell(places: Places, of: Location, to: Location) -> None:
+def _tell(ends: MirrorEnds, of: Location, to: Location) -> None:
     """Tell what is lost on the way, and how often records may arrive."""
-    if lost := places.lost():
+    if lost := ends.lost():
         _note(f"{to.scheme}:// does not carry {' and '.join(lost)}: left out")
-    if not places.keeps_times:
+    if not ends.keeps_times:
         _note("the destination stamps records with the time at which it stores them; --origin keeps the source's")
-    if not places.exactly_once:
-        which = of if not places.source.replayable else to
+    if not ends.exactly_once:
+        which = of if not ends.source.replayable else to
         _note(f"{which.scheme}:// is at least once: after a failure, some records may be delivered twice")
 
 

@@ -88,7 +88,7 @@ class Stack:
         self._pid = 0  # of the broker
         self._tables_shown = self._tables_late = False
         self._why_not = ""  # there is no pipeline
-        self._again: dict[str, float] = {}  # part → when to start it again
+        self._restart_at: dict[str, float] = {}  # part → when to start it again
         self._began: dict[str, float] = {}
         self._backoff = {name: RestartBackoff(*BACKOFF, STEADY_SECONDS) for name in ("broker", "generator", "pipeline")}
 
@@ -235,19 +235,19 @@ class Stack:
         now = time.monotonic()
         if code is None:
             return
-        if name not in self._again:
+        if name not in self._restart_at:
             seconds = self._backoff[name].delay(now - self._began[name])
-            self._again[name] = now + seconds
+            self._restart_at[name] = now + seconds
             typer.echo(f"the {name} ended with code {code}; restarting in {seconds:g} s", err=True)
-        elif now >= self._again[name]:
-            del self._again[name]
+        elif now >= self._restart_at[name]:
+            del self._restart_at[name]
             start()
 
     def _hear_pipeline(self) -> None:
         if self._driver is None:
             time.sleep(TURN_SECONDS)
             return
-        if "pipeline" in self._again:
+        if "pipeline" in self._restart_at:
             time.sleep(TURN_SECONDS)
             self._look_after("pipeline", 1, self._start_pipeline)
             return
@@ -360,7 +360,7 @@ class Stack:
     def _stop_clients(self) -> None:
         """The generator and the pipeline."""
         _end(self._generator)
-        if self._driver is not None and "pipeline" not in self._again:
+        if self._driver is not None and "pipeline" not in self._restart_at:
             self._driver.stop()
             _wait(self._driver.process)
             self._driver.close()
@@ -368,7 +368,7 @@ class Stack:
             if stream is not None:
                 stream.close()
         self._generator = self._driver = None
-        self._again.clear()
+        self._restart_at.clear()
 
     def _kill(self) -> None:
         for process in (self._generator, self._broker):

@@ -25,7 +25,7 @@ def _client(location: Location) -> blipmq.Client:
 class BlipMqSource(Source):
     carries = frozenset[Part]()
     replayable = False
-    tells_end = False
+    knows_end = False
 
     def __init__(self, location: Location, state: StateFile) -> None:
         self._client = _client(location)

@@ -16,7 +16,7 @@ from typing import Final, Literal, TypeAlias
 
 from penstock.clients._core.errors import ConnectionFailed, OutcomeUnknown, ReplyError
 from penstock.mirror import progress
-from penstock.mirror.ends import MAX_BYTES, MAX_RECORDS, Batch, Places
+from penstock.mirror.ends import MAX_BYTES, MAX_RECORDS, Batch, MirrorEnds
 from penstock.mirror.errors import Unsupported
 from penstock.mirror.progress import Intent, StateFile
 from penstock.mirror.records import Chunk, MirrorRecord, with_origin
@@ -70,7 +70,7 @@ class Copier:
 
     def __init__(
         self,
-        places: Places,
+        ends: MirrorEnds,
         name: str,
         topics: Iterable[tuple[str, str]],
         state: StateFile,
@@ -82,7 +82,7 @@ class Copier:
         say: Callable[[str], None] = lambda _: None,
         report: Callable[[int, int], None] | None = None,
     ) -> None:
-        self._places = places
+        self._ends = ends
         self._state = state
         self._start = start
         self._follow = follow
@@ -107,7 +107,7 @@ class Copier:
         return sum(part.copied for part in self.partitions)
 
     def _prepare(self) -> int:
-        source, destination = self._places
+        source, destination = self._ends
         found: list[PartitionCopy] = []
         for topic, target in self._topics:
             mirror = progress.identity(self._name, topic)
@@ -117,9 +117,9 @@ class Copier:
                 self._say(f"{target} has {held} partition(s): those of {topic} share them")
             for number in range(count):
                 part = PartitionCopy(topic, number, target, number % held, f"{mirror}-{number}")
-                if self._places.exactly_once:
+                if self._ends.exactly_once:
                     destination.create_progress(part.progress_topic)
-                if not self._follow and source.tells_end:
+                if not self._follow and source.knows_end:
                     part.until = source.bounds(topic, number)[1]
                 found.append(part)
         self.partitions = found
@@ -129,18 +129,18 @@ class Copier:
 
     def _step(self, part: PartitionCopy) -> int:
         """Copy a batch, if there is one. Returns the number of records."""
-        source = self._places.source
+        source = self._ends.source
         if part.position < 0:
             self._resume(part)
         if part.until is not None and part.position >= part.until:
             part.done = True
             return 0
-        wait = (WAIT if len(self.partitions) == 1 else 0.0) if self._follow else 0.0 if source.tells_end else SILENCE
+        wait = (WAIT if len(self.partitions) == 1 else 0.0) if self._follow else 0.0 if source.knows_end else SILENCE
         chunk = source.read(part.topic, part.partition, part.position, self._limit(), wait)
         records = [each for each in chunk.records if part.until is None or each.offset < part.until]
         chunk = _cut(Chunk(records, chunk.next_offset))
         if not records:
-            if not self._follow and (chunk.next_offset <= part.position or not source.tells_end):
+            if not self._follow and (chunk.next_offset <= part.position or not source.knows_end):
                 part.done = True
             part.position = chunk.next_offset
             return 0
@@ -148,7 +148,7 @@ class Copier:
         source.settle()
         part.position = chunk.next_offset
         part.copied += len(chunk.records)
-        if not self._places.exactly_once:
+        if not self._ends.exactly_once:
             self._state.set(part.key, part.position)
         if self._report is not None:
             self._report(*self.totals())
@@ -165,8 +165,8 @@ class Copier:
         return MAX_RECORDS if not self._rate else max(1, min(MAX_RECORDS, int(self._rate)))
 
     def _write(self, part: PartitionCopy, chunk: Chunk) -> None:
-        destination = self._places.destination
-        once = self._places.exactly_once
+        destination = self._ends.destination
+        once = self._ends.exactly_once
         end = 0 if once and destination.transactional else destination.end(part.target, part.target_partition)
         intent = Intent(first=part.position, next=chunk.next_offset, end=end, epoch=part.epoch, number=part.number)
         batch = self._batch(part, chunk.records, intent)
@@ -189,22 +189,22 @@ class Copier:
     def _resume(self, part: PartitionCopy) -> None:
         """Find the position: after the executed part of the last intent, or the start of a new mirror."""
         part.epoch, part.number = int(time.time()), 0
-        if not self._places.exactly_once:
+        if not self._ends.exactly_once:
             known = self._state.get(part.key)
-            part.position = self._first(part) if known is None else known
+            part.position = self._start_offset(part) if known is None else known
             return
-        self._places.destination.fence(part.target, part.producer)
-        data = self._places.destination.last(part.progress_topic, 0)
+        self._ends.destination.fence(part.target, part.producer)
+        data = self._ends.destination.last(part.progress_topic, 0)
         intent = None if data is None else progress.decode(data)
         if intent is None:
-            part.position = self._first(part)
+            part.position = self._start_offset(part)
             return
-        part.position = self._still_there(part, self._recovered(part, intent))
+        part.position = self._skip_removed(part, self._recovered(part, intent))
         part.epoch = max(part.epoch, intent.epoch + 1)  # fences off another mirror that is still running
 
-    def _still_there(self, part: PartitionCopy, position: int) -> int:
+    def _skip_removed(self, part: PartitionCopy, position: int) -> int:
         """The position, or the first one that the source still has."""
-        first, _ = self._places.source.bounds(part.topic, part.partition)
+        first, _ = self._ends.source.bounds(part.topic, part.partition)
         if position < first:
             where = f"{part.topic}/{part.partition}"
             self._say(f"{where}: the source no longer has offsets {position} to {first - 1}; they are not mirrored")
@@ -212,16 +212,16 @@ class Copier:
 
     def _recovered(self, part: PartitionCopy, intent: Intent) -> int:
         """The position after the part of an intent's batch that was stored."""
-        if self._places.destination.transactional:
+        if self._ends.destination.transactional:
             return intent.next
-        wanted = self._again(part, intent)
-        if self._places.destination.numbered:
+        wanted = self._reread(part, intent)
+        if self._ends.destination.numbered:
             if wanted:
-                self._places.destination.write(self._batch(part, wanted, intent))
+                self._ends.destination.write(self._batch(part, wanted, intent))
             return intent.next
-        keyed = "keys" in self._places.destination.carries
+        keyed = "keys" in self._ends.destination.carries
         found = 0
-        for key, value in self._places.destination.tail(part.target, part.target_partition, intent.end):
+        for key, value in self._ends.destination.tail(part.target, part.target_partition, intent.end):
             if found == len(wanted):
                 break
             expected = wanted[found]
@@ -229,27 +229,27 @@ class Copier:
                 found += 1  # others may write there too: records that are not ours are skipped
         return intent.next if found == len(wanted) else wanted[found].offset
 
-    def _again(self, part: PartitionCopy, intent: Intent) -> list[MirrorRecord]:
+    def _reread(self, part: PartitionCopy, intent: Intent) -> list[MirrorRecord]:
         """The records of an intent that the source still has."""
         found: list[MirrorRecord] = []
         offset = intent.first
         while offset < intent.next:
-            chunk = self._places.source.read(part.topic, part.partition, offset, MAX_RECORDS, 0.0)
+            chunk = self._ends.source.read(part.topic, part.partition, offset, MAX_RECORDS, 0.0)
             found += [record for record in chunk.records if record.offset < intent.next]
             if chunk.next_offset <= offset:
                 break
             offset = chunk.next_offset
         return found
 
-    def _first(self, part: PartitionCopy) -> int:
-        source, start = self._places.source, self._start
+    def _start_offset(self, part: PartitionCopy) -> int:
+        source, start = self._ends.source, self._start
         if isinstance(start, int):
             return start
         first, end = source.bounds(part.topic, part.partition)
         if start == "earliest":
             return first
         if start == "latest":
-            if source.replayable and not source.tells_end:
+            if source.replayable and not source.knows_end:
                 raise Unsupported("--from latest: this source does not tell where it ends")
             return end
         moment = int(start.timestamp() * 1_000_000)
@@ -258,11 +258,11 @@ class Copier:
 
     def _search(self, part: PartitionCopy, low: int, high: int, moment: int) -> int:
         """The offset of the first record at or after a time, by binary search: timestamps increase with offsets."""
-        if "times" not in self._places.source.carries:
+        if "times" not in self._ends.source.carries:
             raise Unsupported("--from @TIME: this source does not tell the times of its records; give an offset")
         while low < high:
             middle = (low + high) // 2
-            records = self._places.source.read(part.topic, part.partition, middle, 1, 0.0).records
+            records = self._ends.source.read(part.topic, part.partition, middle, 1, 0.0).records
             if records and records[0].timestamp is None:
                 raise Unsupported("--from @TIME: this source does not tell the times of its records; give an offset")
             if records and (records[0].timestamp or 0) < moment:
@@ -292,7 +292,7 @@ class Copier:
                 if pause == RETRY_SECONDS[0]:
                     self._say(f"trying again: {error}")
             if part is not None:
-                part.position = -1 if self._places.source.replayable else part.position
+                part.position = -1 if self._ends.source.replayable else part.position
             time.sleep(pause)
             pause = min(pause * 2, RETRY_SECONDS[1])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.mirror.ends import Destination, Places, Source
+from penstock.mirror.ends import Destination, MirrorEnds, Source
 from penstock.mirror.progress import StateFile
 from penstock.mirror.url import Location
 
@@ -71,6 +71,6 @@ def destination(location: Location) -> Destination:
             return BlipMqDestination(location)
 
 
-def places(of: Location, to: Location, state: StateFile) -> Places:
+def ends(of: Location, to: Location, state: StateFile) -> MirrorEnds:
     """Both ends; connections are opened with the first request."""
-    return Places(source(of, state), destination(to))
+    return MirrorEnds(source(of, state), destination(to))

@@ -21,7 +21,7 @@ class Source(ABC):
     carries: ClassVar[frozenset[Part]] = frozenset()
     replayable: ClassVar[bool] = True
     """Whether a position can be read again."""
-    tells_end: ClassVar[bool] = True
+    knows_end: ClassVar[bool] = True
     """Whether `end` is known; else it is over when nothing comes for a while."""
 
     @abstractmethod
@@ -115,7 +115,7 @@ class Destination(ABC):
     def close(self) -> None: ...
 
 
-class Places(NamedTuple):
+class MirrorEnds(NamedTuple):
     """Both ends."""
 
     source: Source

@@ -28,7 +28,7 @@ def _client(location: Location) -> FelixClient:
 
 class FelixSource(Source):
     carries = frozenset[Part]()
-    tells_end = False
+    knows_end = False
 
     def __init__(self, location: Location) -> None:
         self._client = _client(location)

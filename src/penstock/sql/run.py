@@ -49,7 +49,7 @@ def run(
     position: int | None,
     limits: QueryLimits,
     *,
-    workshop: StatementRuntime | None = None,
+    runtime: StatementRuntime | None = None,
     stop: Stop | None = None,
 ) -> Rows:
     """The result of a statement. Raises QueryError and its subclasses, and the catalog's errors."""
@@ -61,10 +61,10 @@ def run(
     tree = None if text.first in WORDS else parse(text.sql)
     if past and tree is not None and not isinstance(tree, exp.Query | exp.Values):
         raise QueryError("Only a SELECT can be about another moment: what is written is written now")
-    shop = workshop or StatementRuntime()
+    runtime = runtime or StatementRuntime()
     stop = stop or Stop(limits.seconds)
-    with shop.engines.one(limits, stop) as engine:
-        return _Statement(catalog, engine, shop.shapes, moment, limits, stop).run(text, tree, params)
+    with runtime.engines.one(limits, stop) as engine:
+        return _Statement(catalog, engine, runtime.shapes, moment, limits, stop).run(text, tree, params)
 
 
 def _moment(catalog: Catalog, text: Text, position: int | None) -> PointInTime:

@@ -83,22 +83,22 @@ def test_only_the_name_at_the_host_is_locked() -> None:
         lockout.failed("host", "alice", START)
     assert lockout.locked("host", "alice", START)
     assert not lockout.locked("host", "bob", START) and not lockout.locked("other", "alice", START)
-    assert not lockout.crowded("host", START)
+    assert not lockout.over_limit("host", START)
 
 
 def test_a_host_that_fails_for_very_many_names_is_crowded() -> None:
     lockout = LockOut(failures=2, seconds=10)
     locks = [lockout.failed("host", f"name {number}", START) for number in range(2 * HOST_FACTOR)]
     assert locks == [False] * (2 * HOST_FACTOR - 1) + [True]
-    assert lockout.crowded("host", START) and not lockout.crowded("other", START)
+    assert lockout.over_limit("host", START) and not lockout.over_limit("other", START)
     assert not lockout.locked("host", "name 1", START)
-    assert not lockout.crowded("host", START + 10 * S)
+    assert not lockout.over_limit("host", START + 10 * S)
 
 
 def test_without_a_number_of_failures_nobody_is_locked_out() -> None:
     lockout = LockOut(failures=0)
     assert not any(lockout.failed("host", "alice", START) for _ in range(100))
-    assert not lockout.locked("host", "alice", START) and not lockout.crowded("host", START) and len(lockout) == 0
+    assert not lockout.locked("host", "alice", START) and not lockout.over_limit("host", START) and len(lockout) == 0
 
 
 def test_memory_is_bounded_and_those_locked_out_stay_so_as_long_as_possible() -> None:

@@ -52,7 +52,7 @@ class Publications:
         self._topic = topic
         self._token = token
         self._runs: dict[bytes, PublicationRun] = {}  # by application key; an application has one at a time
-        self._line: deque[PublicationRun] = deque()  # runs that have not started yet
+        self._queued: deque[PublicationRun] = deque()  # runs that have not started yet
         self._active = 0
         self._waiting: dict[str, int] = {}  # unanswered requests, by tenant
         self._started = context.clock()
@@ -167,13 +167,13 @@ class Publications:
 
     def _enter(self, run: PublicationRun) -> None:
         self._runs[run.key] = run
-        self._line.append(run)
+        self._queued.append(run)
         self._advance()
 
     def _advance(self) -> None:
-        while self._active < AT_ONCE and self._line:
+        while self._active < AT_ONCE and self._queued:
             self._active += 1
-            self._line.popleft().start()
+            self._queued.popleft().start()
 
     def _ended(self, run: PublicationRun, error: Exception | None) -> None:
         del self._runs[run.key]

@@ -270,7 +270,7 @@ class KeyRing:
         host, lockout = host_of(peer), self.lockout
         name = _name(presented)
         generated = presented.startswith(PREFIX)
-        if not generated and lockout.crowded(host, now):
+        if not generated and lockout.over_limit(host, now):
             key = self._proved_at(host, presented)
         elif not generated and lockout.locked(host, name, now):
             key = None
@@ -280,7 +280,7 @@ class KeyRing:
             if key.salt:
                 self._prove(_at(host, presented), key)
             return Identity(key.principal, key.tenant, roles=key.roles), False
-        if lockout.crowded(host, now) or lockout.locked(host, name, now):
+        if lockout.over_limit(host, now) or lockout.locked(host, name, now):
             return "locked", False
         return None, lockout.failed(host, name, now)
 

@@ -113,7 +113,7 @@ class LockOut:
         """Whether credentials from this host for this name must not be checked."""
         return self._names.locked((host, _digest(name)), now)
 
-    def crowded(self, host: str, now: int) -> bool:
+    def over_limit(self, host: str, now: int) -> bool:
         """Whether this host has failed so often, for any names, that expensive checks must be skipped."""
         return self._hosts.locked(host, now)
 

@@ -51,7 +51,7 @@ class Tokens:
         verdict: Verdict = None
         reason, locks = "wrong token", False
         if (signed := self._signed(token)) is None:
-            if self._lockout.crowded(host, moment):
+            if self._lockout.over_limit(host, moment):
                 verdict = "locked"
             else:
                 locks = self._lockout.failed(host, None, moment)

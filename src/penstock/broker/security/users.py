@@ -106,7 +106,7 @@ class Users:
 
         def check() -> bool | None:
             # Checked again when the work starts: no time should be spent on a client that is locked out by now.
-            return None if self._unheard(host, counted) else self.hashing.is_right(password, stored)
+            return None if self._locked_out(host, counted) else self.hashing.is_right(password, stored)
 
         def conclude(right: bool | None) -> LoginVerdict:
             if right is None or self._lockout.locked(host, counted, self._clock()):
@@ -120,14 +120,14 @@ class Users:
             return Deferred(lambda: None, conclude, ready=True)
         if self._was_right(password, stored):
             return Deferred(lambda: True, conclude, ready=True)
-        if self._lockout.crowded(host, self._clock()):
+        if self._lockout.over_limit(host, self._clock()):
             self._lockout.failed(host, counted, self._clock())  # else previously verified passwords could be guessed
             return Deferred(lambda: None, conclude, ready=True)
         return Deferred(check, conclude, executor=self._executor)
 
-    def _unheard(self, host: str, counted: str) -> bool:
+    def _locked_out(self, host: str, counted: str) -> bool:
         now = self._clock()
-        return self._lockout.locked(host, counted, now) or self._lockout.crowded(host, now)
+        return self._lockout.locked(host, counted, now) or self._lockout.over_limit(host, now)
 
     def _conclude(self, tenant: str, name: str, password: str, peer: str, proved: str | None) -> LoginVerdict:
         """`proved` is the stored hash that the password matches; the user's hash may have changed since."""
@@ -238,7 +238,7 @@ class Users:
                 self._require(identity, tenant)
             elif not self.enabled(identity):
                 raise AccessDenied(f"'{identity.name}' may not change a password")
-            elif self._unheard(host, _counted(tenant, name)):
+            elif self._locked_out(host, _counted(tenant, name)):
                 raise WrongPassword(LoginRefusal.LOCKED)
             return user.find(self._state_log.current().directory, tenant, name)
 

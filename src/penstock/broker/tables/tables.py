@@ -80,12 +80,12 @@ class Tables:
         self._held_until = 0  # µs
         self._failures: dict[int, Failures] = {}  # by topic
         self._typed_errors: dict[int, str] = {}  # by topic: why its typed table could not be written
-        self._line: deque[int] = deque()  # queue of topics whose tables may need care
-        self._looked: dict[int, int] = {}  # time of the last care job, by topic
+        self._maintenance_queue: deque[int] = deque()  # queue of topics whose tables may need care
+        self._last_maintenance: dict[int, int] = {}  # time of the last care job, by topic
         self._any: bool | None = None  # whether any table existed at the first call of `exist`
-        self._touched: set[int] = set()  # topics whose tables have changed since their last care job
+        self._changed: set[int] = set()  # topics whose tables have changed since their last care job
         self._starts: dict[int, dict[int, int]] = {}  # log starts in the last care job of each table
-        self._moving: dict[int, int] = {}  # bytes of the last build, by topic
+        self._build_bytes: dict[int, int] = {}  # bytes of the last build, by topic
         self._built = False  # the last job was a build: other jobs go first now
         self._sizes: dict[int, int] = {}  # of tables, in bytes, by topic; unknown until the first care job
         self._repairs = Repairs()
@@ -162,7 +162,7 @@ class Tables:
         if job.verify:
             return
         self._failures.pop(topic, None)
-        self._touched.add(topic)
+        self._changed.add(topic)
         logger.info(
             "table of topic %d: repaired; %d ranges of offsets were rebuilt, %d are lost",
             *(topic, len(report.rebuilt), len(report.lost)),
@@ -280,7 +280,7 @@ class Tables:
             typed = self._typed(self._state_log.state.topics_by_id[topic], room)
             room -= 0 if typed is None else sum(map(schema_rules.size_of, typed.schemas))
             shares.append(TableShare(ref, known, typed))
-        self._moving = {topic: sum(span.bytes for span in spans.values()) for topic, spans in by_topic.items()}
+        self._build_bytes = {topic: sum(span.bytes for span in spans.values()) for topic, spans in by_topic.items()}
         return BuildJob(self._next_number(), sequence, shares)
 
     def _removal(self) -> RemoveJob | None:
@@ -293,13 +293,13 @@ class Tables:
     def _care(self, now: int) -> CareJob | None:
         """A job for the next table in the queue."""
         known, clock, backing_off = self._state_log.state.topics_by_id, self._clock(), self._backing_off()
-        if not self._line:
-            self._line.extend(known)
-        for _ in range(min(LOOKS_AT_ONCE, len(self._line))):
-            topic = known.get(self._line.popleft())
+        if not self._maintenance_queue:
+            self._maintenance_queue.extend(known)
+        for _ in range(min(LOOKS_AT_ONCE, len(self._maintenance_queue))):
+            topic = known.get(self._maintenance_queue.popleft())
             if topic is None or topic.id in backing_off:
                 continue
-            if clock - self._looked.setdefault(topic.id, clock) >= self._policy.maintenance_us:
+            if clock - self._last_maintenance.setdefault(topic.id, clock) >= self._policy.maintenance_us:
                 job = self._care_for(topic, now, clock)
                 if job is not None:
                     return job
@@ -316,8 +316,8 @@ class Tables:
         limit = self._retention(partition_id(topic.id, 0))
         begins_there = [number for number, end in ends.items() if starts[number] < end]
         limited = begins_there and (limit.seconds is not None or limit.bytes is not None)
-        due = limited or topic.id in self._touched or self._starts.get(topic.id) != starts
-        if not ends or not (due or clock - self._looked[topic.id] >= self._policy.keep_us):
+        due = limited or topic.id in self._changed or self._starts.get(topic.id) != starts
+        if not ends or not (due or clock - self._last_maintenance[topic.id] >= self._policy.keep_us):
             return None
         return CareJob(
             self._next_number(),
@@ -437,18 +437,18 @@ class Tables:
                 # The table may be further along, if an answer was lost. The rest is added by later jobs.
                 ends[place] = min(end, requested[outcome.topic][number].end)
             # An estimate until the next care job; it ignores what the table already had.
-            self._sizes[outcome.topic] = self._sizes.get(outcome.topic, 0) + self._moving.get(outcome.topic, 0)
-        self._touched.update(outcome.topic for outcome in outcomes)
+            self._sizes[outcome.topic] = self._sizes.get(outcome.topic, 0) + self._build_bytes.get(outcome.topic, 0)
+        self._changed.update(outcome.topic for outcome in outcomes)
         return self._state_log.engine.advance_table_ends(ends) if ends else None
 
     def _looked_after(self, job: CareJob, outcomes: list[TableOutcome], now: int) -> CommitGroup | None:
         topic = job.ref.topic
-        self._looked[topic] = now
+        self._last_maintenance[topic] = now
         if not outcomes:
             return None
         if (size := outcomes[0].bytes) is not None:
             self._sizes[topic] = size
-        self._touched.discard(topic)
+        self._changed.discard(topic)
         self._starts[topic] = job.starts
         engine = self._state_log.engine
         moved = {partition_id(topic, number): start for number, start in outcomes[0].offsets.items()}
@@ -508,10 +508,10 @@ class Tables:
         self._verifications.forget(topic)
         self._failures.pop(topic, None)
         self._typed_errors.pop(topic, None)
-        self._looked.pop(topic, None)
+        self._last_maintenance.pop(topic, None)
         self._starts.pop(topic, None)
         self._sizes.pop(topic, None)
-        self._touched.discard(topic)
+        self._changed.discard(topic)
 
 
 def _damage_left(ref: TableRef, report: RepairReport) -> list[TableDamaged]:

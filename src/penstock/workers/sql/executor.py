@@ -62,7 +62,7 @@ def execute(
 ) -> Rows:
     """Execute a statement. Raises an error of the broker or of the log."""
     try:
-        return run(catalog, sql, params, position, limits_of(allowed), workshop=runtime, stop=stop)
+        return run(catalog, sql, params, position, limits_of(allowed), runtime=runtime, stop=stop)
     except Exception:
         if catalog.failure is not None:
             raise catalog.failure from None
