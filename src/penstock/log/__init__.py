@@ -1,5 +1,5 @@
-"""The durable log: batches, commit groups, segments, recovery, retention, tables. Knows nothing of what a record means.
+"""The durable log: batches, commit groups, segments, recovery, retention, tables. It does not interpret records.
 
-Imports nothing of ours. Start at `engine.py`, the interface; `file_engine.py` implements it, `committer.py` decides
-when a group is written.
+Imports nothing else of Penstock. Start at `engine.py`, the interface; `file_engine.py` implements it, `committer.py`
+decides when a group is written.
 """

@@ -1,7 +1,8 @@
-"""Between batches as they are stored and Arrow's: the only module that converts, in either direction.
+"""Conversion between stored batches and Arrow record batches, in both directions; no other module does this.
 
-A stored batch has the layout of Arrow's arrays, so a large one is not copied: the arrays point into its bytes, which
-live as long as they do. Many small batches become one record batch, since each costs its reader more than a record.
+A stored batch has the layout of Arrow's arrays, so a large one is not copied: the arrays point into its bytes and keep
+them alive. Many small batches are joined into one record batch, since each record batch costs its reader more than a
+record.
 """
 
 from __future__ import annotations
@@ -31,18 +32,19 @@ RECORD: Final = pa.schema(
         pa.field("headers", HEADER_LIST),
     ]
 )
-"""What everybody sees of a record."""
+"""The public columns of a record."""
 
 STORED: Final = RECORD.append(pa.field("expires", TIMESTAMP)).append(pa.field("position", pa.int64()))
-"""And what is kept besides: when it expires (null: never), and the last global position of its commit group, so that
-the log at a position P has exactly the records with `position < P`: what was appended as one is seen as one."""
+"""The public columns and two internal ones: the time at which a record expires (null: never), and the last global
+position of its commit group, so that the log at a position P has exactly the records with `position < P`, and groups
+appear as a whole."""
 
 OWN_POSITION: Final = "own_position"
-"""The global position of the record itself: what tables of earlier versions have as `position`."""
+"""The global position of the record itself: the column `position` in tables of earlier versions."""
 _FIELDS: Final = {field.name: field for field in STORED} | {OWN_POSITION: pa.field(OWN_POSITION, pa.int64())}
 
-ROWS: Final = 32_768  # of a record batch
-_WHOLE: Final = 2_048  # a slice of so many records is a record batch of its own, and not copied
+ROWS: Final = 32_768  # in a record batch
+_WHOLE: Final = 2_048  # a slice with this many records becomes its own record batch, without copying
 _JOINED_BYTES: Final = 4 << 20  # of smaller slices in one record batch
 
 
@@ -58,7 +60,7 @@ def record_batches(
     slices: Iterable[RecordSlice], topic: str, columns: Sequence[str], *, rows: int = ROWS
 ) -> Iterator[pa.RecordBatch]:
     """The records of one partition of `topic`, any `columns` of `STORED`, at most `rows` at a time. For `position` the
-    slices have to know where their groups end."""
+    slices need their `group_end`."""
     pile = _Pile(topic, columns)
     for part in slices:
         if len(part) >= _WHOLE:
@@ -73,7 +75,7 @@ def record_batches(
 
 
 class _Pile:
-    """Small slices on their way to one record batch."""
+    """Collects small slices for one record batch."""
 
     def __init__(self, topic: str, columns: Sequence[str]) -> None:
         self._topic = topic
@@ -110,7 +112,7 @@ class _Pile:
         return makers[name](source)
 
     def _constant(self, name: str, count: int, partition: int) -> pa.Array:
-        """The same value over and over: made once, as all slices here are of one partition."""
+        """A column with one repeated value; cached, as all slices here belong to one partition."""
         made = self._constants.get(name)
         if made is None or len(made) < count:
             value = self._topic if name == "topic" else number_of(PartitionId(partition))
@@ -119,7 +121,7 @@ class _Pile:
 
 
 class _Joined:
-    """The columns of many small slices, put together from their bytes: no record is looked at."""
+    """The columns of many small slices, joined bytewise without decoding records."""
 
     __slots__ = ("_places", "count", "flags", "lengths", "missing", "partition", "slices")
 
@@ -128,8 +130,8 @@ class _Joined:
         self.partition = slices[0].batch.partition
         self.lengths = np.fromiter(map(len, slices), np.int64, len(slices))
         self.count = int(self.lengths.sum())
-        self.flags = 0  # what any of them has
-        self.missing = 0  # what any of them has not
+        self.flags = 0  # set in any slice
+        self.missing = 0  # unset in any slice
         self._places = []
         for part in slices:
             batch = part.batch
@@ -146,10 +148,10 @@ class _Joined:
         ends = b"".join(
             [data[at[offsets] + 4 * first : at[offsets] + 4 * end + 4] for data, at, first, end in self._places]
         )
-        places = np.frombuffer(ends, np.int32)  # of each slice one more than it has records
+        places = np.frombuffer(ends, np.int32)  # one more per slice than it has records
         last = np.cumsum(self.lengths + 1) - 1
         begin = last - self.lengths
-        sizes = np.delete(np.diff(places), last[:-1])  # without the steps from one slice to the next
+        sizes = np.delete(np.diff(places), last[:-1])  # without the steps between slices
         spans = zip(self._places, places[begin].tolist(), places[last].tolist(), strict=True)
         joined = b"".join([data[at[content] + a : at[content] + b] for (data, at, _, _), a, b in spans])
         found = np.zeros(self.count + 1, np.int32)
@@ -157,12 +159,12 @@ class _Joined:
         return pa.Array.from_buffers(pa.binary(), self.count, [None, pa.py_buffer(found), pa.py_buffer(joined)])
 
     def consecutive(self, firsts: list[int]) -> pa.Array:
-        """Numbers that count up within each slice."""
+        """Numbers that are consecutive within each slice."""
         before = np.cumsum(self.lengths) - self.lengths
         return _int64(np.repeat(np.array(firsts, np.int64) - before, self.lengths) + np.arange(self.count))
 
     def items(self, of: Callable[[RecordSlice], Iterable[Any]], kind: pa.DataType) -> pa.Array:
-        """One by one: for what few records have."""
+        """An array built one item at a time: for columns that few records use."""
         return pa.array([item for part in self.slices for item in of(part)], kind)
 
 
@@ -220,7 +222,7 @@ class _Pointer:
         return self.buffer.slice(self.starts[name], 4 * count + 4)
 
     def texts(self, offsets: str, data: str, kind: pa.DataType, count: int) -> pa.Array:
-        """All of a column of header names or values: slices of them are chosen by the lists."""
+        """A whole column of header names or values; the lists select the slice."""
         return pa.Array.from_buffers(kind, count, [None, self.offsets(offsets, count), self._from(data)])
 
     def binary(self, offsets: str, data: str, validity: str | None = None) -> pa.Array:
@@ -246,7 +248,7 @@ def _expires_of(at: _Pointer) -> pa.Array:
 
 
 def _headers_of(at: _Pointer) -> pa.Array:
-    """A record without headers has null, as in Spark's Kafka source."""
+    """The headers column. It is null for a record without headers, as in Spark's Kafka source."""
     if not at.batch.flags & HEADERS:
         return pa.nulls(at.count, HEADER_LIST)
     count = at.batch.header_count
@@ -286,25 +288,25 @@ _COLUMN: Final[dict[str, Any]] = {
 }
 
 
-# -- what is live
+# -- visible records
 
 
 class LiveView(NamedTuple):
-    """The visible records of a partition at one moment, for readers in another process."""
+    """Determines which records of a partition are visible at one moment, for readers in another process."""
 
     now: int  # µs since 1970
-    horizon: int = 0  # what was stored by then has expired
-    gone_below: int = 0  # offsets that were removed: all below, and these
+    horizon: int = 0  # records stored by then have expired
+    gone_below: int = 0  # removed offsets: all below this, and those in `gone`
     gone: Sequence[int] = ()
 
 
 def live_columns(columns: Sequence[str]) -> list[str]:
-    """The columns that `live` needs in order to give these."""
+    """The columns that `live` needs to return these."""
     return [*columns, *(name for name in ("offset", "timestamp", "expires") if name not in columns)]
 
 
 def live(batch: pa.RecordBatch, columns: Sequence[str], view: LiveView) -> pa.RecordBatch:
-    """`columns` of the rows that neither expired nor were removed; `batch` has those of `live_columns`."""
+    """`columns` of the rows that are neither expired nor removed; `batch` has the columns of `live_columns`."""
     alive = None
     expires = batch.column("expires")
     if expires.null_count < len(expires):
@@ -329,11 +331,11 @@ def _both(one: pa.Array | None, other: pa.Array) -> pa.Array:
 
 
 class UnusableColumns(ValueError):
-    """The Arrow columns are not those of records. The text says which and why."""
+    """The Arrow columns are not those of records. The text names the column and the reason."""
 
 
 def columns_of(batch: pa.RecordBatch) -> Columns:
-    """The columns key, value, headers and expires of `batch`, as far as they are there; others are not looked at."""
+    """The columns key, value, headers and expires of `batch`, if present; others are ignored."""
     count = len(batch)
     sections, flags, header_count, keys = _Sections(), 0, 0, b""
     names = headers = b""
@@ -380,7 +382,7 @@ class _Sections:
 
 
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
-    """A column, or None if no record has anything there."""
+    """A column, or None if it is missing or entirely null."""
     if name not in batch.schema.names:
         return None
     found = batch.column(name)
@@ -423,7 +425,7 @@ def _header_pairs(array: pa.Array) -> tuple[bytes, pa.Array]:
 def stored_batch(batch: pa.RecordBatch, partition: PartitionId) -> Batch:
     """Rows of a table, with the columns of `STORED` and consecutive offsets, as a batch of the log.
 
-    Its position is what the table says of its first record."""
+    Its position is the one stored in the table for its first record."""
     offsets = batch.column("offset").to_numpy()
     if not len(offsets) or int(offsets[-1]) - int(offsets[0]) != len(offsets) - 1 or (np.diff(offsets) != 1).any():
         raise UnusableColumns("the offsets do not follow each other")

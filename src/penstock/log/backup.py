@@ -1,7 +1,7 @@
-"""A copy of a log that is being written: the files of one moment, so that they can be carried away in peace.
+"""A consistent copy of a log that is being written, for backups.
 
-Closed files never change, so a second name (a hard link) keeps each as it is, whatever is removed meanwhile. The last
-segment is copied and cut behind its last whole group, as after a crash. Nobody may work on tables meanwhile.
+Closed files never change, so hard links preserve them even if they are removed meanwhile. The last segment is copied
+and truncated after its last complete group, as after a crash. No table may be written meanwhile.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TABLES: Final = "tables"
 OTHERS: Final = ("certificates", "staging")
 TRIES: Final = 10  # retention may remove a file while it is being linked
 
-_REWRITTEN: Final = ("_last_checkpoint",)  # files of tables that change under their name
+_REWRITTEN: Final = ("_last_checkpoint",)  # table files that are overwritten in place
 
 
 class FrozenFile(NamedTuple):
@@ -31,15 +31,16 @@ class FrozenFile(NamedTuple):
 
 
 class FrozenLog(NamedTuple):
-    """The files of one moment: the log up to `position`."""
+    """The files of a consistent copy: the log up to `position`."""
 
     position: int
     files: list[FrozenFile]
 
 
 def freeze(root: str, target: str, tables: str | None) -> FrozenLog:
-    """Put the files of the log below `root`, and those of its tables in a folder, into `target`, on the same file
-    system if they are to take no space. What is there already is removed. Raises LogError or OSError; blocks."""
+    """Link or copy the files of the log below `root`, and of the tables in the folder `tables`, into `target`; on the
+    same file system this takes no space. Existing content of `target` is removed. Raises LogError or OSError;
+    blocks."""
     for _ in range(TRIES):
         shutil.rmtree(target, ignore_errors=True)
         with contextlib.suppress(FileNotFoundError):
@@ -51,7 +52,7 @@ def freeze(root: str, target: str, tables: str | None) -> FrozenLog:
 
 
 def _freeze(root: str, target: str, tables: str | None) -> int | None:
-    """The position; None if segments were removed meanwhile."""
+    """Returns the position; None if segments were removed meanwhile."""
     source, copy = OsFiles(root), OsFiles(target)
     for directory in (segment.DIRECTORY, snapshots.DIRECTORY):
         copy.make_directory(directory)
@@ -60,7 +61,7 @@ def _freeze(root: str, target: str, tables: str | None) -> int | None:
         _link(root, target, snapshots.snapshot_path(group))
     for sequence in found[:-1]:
         _link(root, target, journal_path(sequence))
-        with contextlib.suppress(FileNotFoundError):  # it is made when the file was closed, and again at the next start
+        with contextlib.suppress(FileNotFoundError):  # written after the file is closed, or at the next start
             _link(root, target, index_path(sequence))
     position = _copy_last(root, copy, found[-1])
     if segment.sequences(source)[0] != found[0]:
@@ -68,7 +69,7 @@ def _freeze(root: str, target: str, tables: str | None) -> int | None:
     _link(root, target, identity.PATH)
     for directory in OTHERS:
         for path, _ in _below(os.path.join(root, directory)):
-            with contextlib.suppress(FileNotFoundError):  # nobody needs it any more
+            with contextlib.suppress(FileNotFoundError):  # removed because it is unused
                 _link(root, target, f"{directory}/{path}")
     if tables is not None:
         for path, _ in _below(tables):
@@ -77,7 +78,7 @@ def _freeze(root: str, target: str, tables: str | None) -> int | None:
 
 
 def _copy_last(root: str, copy: OsFiles, sequence: int) -> int:
-    """Copy the segment that is being written, and those that follow if it is closed meanwhile."""
+    """Copy the active segment, and any later ones if it is closed meanwhile."""
     while True:
         path = journal_path(sequence)
         shutil.copyfile(os.path.join(root, path), os.path.join(copy.root, path))
@@ -93,7 +94,7 @@ def _copy_last(root: str, copy: OsFiles, sequence: int) -> int:
 
 
 def _link(source: str, target: str, path: str, *, copied: bool = False) -> None:
-    """Another name for a file; where there cannot be one (another file system), a copy."""
+    """Hard-link a file; copy it if that is impossible (on another file system)."""
     old, new = os.path.join(source, path), os.path.join(target, path)
     os.makedirs(os.path.dirname(new), 0o700, exist_ok=True)
     if not copied:

@@ -1,4 +1,4 @@
-"""A batch: records of one partition, stored by column, as they lie in memory, in the journal and in Arrow.
+"""A batch: records of one partition in columns, with one layout in memory, in the journal and in Arrow.
 
 Layout, little-endian, every section padded to a multiple of 8 bytes:
 
@@ -14,8 +14,8 @@ Layout, little-endian, every section padded to a multiple of 8 bytes:
     key bytes, value bytes, header name bytes, header value bytes
     trailer         4 zero bytes, then the CRC-32C of everything before it
 
-The offsets are those of Arrow's binary layout, so a reader makes Arrow arrays of a batch without copying. This
-module builds and takes apart; it does no input or output.
+The offsets are those of Arrow's binary layout, so a reader can use a batch as Arrow arrays without copying. This module
+encodes and decodes; it does no I/O.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ BATCH_MAGIC: Final = b"PSB1"
 #                                |  | | | | | | | | | bytes of keys, values, header names, header values
 #                                |  | | | | | | | | | | | | | lowest and highest timestamp
 BATCH_HEADER: Final = struct.Struct("<4sIIIIIQQIIIIIIqq")
-_SINGLE: Final = struct.Struct(f"{BATCH_HEADER.format}qii")  # and all that comes before the only value of a batch
-_PAIR: Final = struct.Struct("<ii")  # offsets of one value: where it begins and ends
+_SINGLE: Final = struct.Struct(f"{BATCH_HEADER.format}qii")  # up to the value of a batch with one record
+_PAIR: Final = struct.Struct("<ii")  # start and end of one value
 HEADER_SIZE: Final = BATCH_HEADER.size
 TRAILER_SIZE: Final = 8
 
@@ -97,7 +97,7 @@ class OpenBatch:
         self.keys: list[bytes | None] | None = None
         self.headers: list[Headers] | None = None
         self.expires: list[int] | None = None
-        self._stamps: list[int] = []  # one per append, with the number of its records beside it
+        self._stamps: list[int] = []  # one per append; `_counts` has the number of its records
         self._counts: list[int] = []
         self.byte_size = 0
 
@@ -172,7 +172,7 @@ def _build(
 ) -> bytes:
     count = len(values)
     flags = header_count = 0
-    parts = [b"", timestamps.tobytes()]  # the header comes last; every section is padded
+    parts = [b"", timestamps.tobytes()]  # the header is added last; every section is padded
     value_bytes = b"".join(values)
     key_bytes = header_names = header_values = b""
     if expires is not None:
@@ -212,7 +212,7 @@ def _build(
 
 
 def _build_single(partition: int, base_offset: int, position: int, value: bytes, stamp: int, door: int) -> bytes:
-    """The same as `_build` for one record without a key, which clients that do not batch append."""
+    """`_build` for a single record without a key, as from clients that do not batch."""
     size = len(value)
     pad = -size & 7
     length = _SINGLE.size + size + pad + TRAILER_SIZE
@@ -233,8 +233,8 @@ def _add(parts: list[bytes], section: bytes) -> None:
 
 
 def sections_size(count: int, flags: int, header_count: int, sizes: tuple[int, int, int, int]) -> int:
-    """The length of all sections between the timestamps and the trailer. `sizes` are those of the bytes of keys,
-    values, header names and header values."""
+    """The length of all sections between the timestamps and the trailer. `sizes`: bytes of keys, values, header names
+    and header values."""
     keys, values, names, contents = sizes
     offsets = _padded(4 * count + 4)
     size = offsets + _padded(keys) + _padded(values)
@@ -250,7 +250,7 @@ def sections_size(count: int, flags: int, header_count: int, sizes: tuple[int, i
 
 
 class Batch:
-    """A whole, checked batch. Columns are decoded when asked for."""
+    """A complete, checked batch. Columns are decoded on demand."""
 
     __slots__ = (
         "_header_bytes", "_key_bytes", "_starts", "base_offset", "count", "data", "door", "flags", "header_count",
@@ -261,7 +261,7 @@ class Batch:
     position: int
     count: int
     flags: int
-    door: int  # the number that came with the append; 0: none
+    door: int  # passed to the append; 0: none
     value_bytes: int
     _key_bytes: int
     min_timestamp: int
@@ -299,7 +299,7 @@ class Batch:
         )
 
     def sections(self) -> dict[str, int]:
-        """The start of each column. Cached: a reader that takes one record at a time asks for every one."""
+        """The start of each column. Cached for readers that fetch one record at a time."""
         if self._starts is None:
             self._starts = self._find_sections()
         return self._starts
@@ -352,7 +352,7 @@ class Batch:
     def values(self, first: int, end: int) -> list[bytes]:
         at, data = self.sections(), self.data
         start = at["value_bytes"]
-        if end - first == 1:  # as a reader asks that takes one at a time
+        if end - first == 1:  # a reader that fetches one record at a time
             a, b = _PAIR.unpack_from(data, at["value_offsets"] + 4 * first)
             return [data[start + a : start + b]]
         offsets = self._ints(at["value_offsets"], self.count + 1)[first : end + 1].tolist()
@@ -392,12 +392,12 @@ class Batch:
         ]
 
     def slice(self, offset: int, end_offset: int, max_bytes: int, max_records: int) -> RecordSlice:
-        """Records from `offset`, below `end_offset`: one at least, and as many as both limits allow."""
+        """Records from `offset` on, below `end_offset`: at least one, and as many as both limits allow."""
         first = offset - self.base_offset
         if max_records == 1:
             return RecordSlice(self, first, first + 1)
         if first == 0 and self.end_offset <= end_offset and self.count <= max_records and self.byte_size <= max_bytes:
-            return RecordSlice(self, 0, self.count)  # all of it, without a look at any column
+            return RecordSlice(self, 0, self.count)  # the whole batch, without decoding a column
         end = min(self.count, end_offset - self.base_offset, first + max_records)
         values = self.value_offsets()
         keys = self.key_offsets()
@@ -418,7 +418,7 @@ class RecordSlice:
         self.batch = batch
         self._first = first
         self._end = end
-        self.group_end = group_end  # the global position behind the commit group; 0 if nobody has looked
+        self.group_end = group_end  # the global position after the commit group; 0 if unknown
 
     def __len__(self) -> int:
         return self._end - self._first
@@ -454,7 +454,7 @@ class RecordSlice:
         return self.batch.timestamps()[self._first : self._end].tolist()
 
     def packed_timestamps(self) -> bytes:
-        """Eight bytes for each, as the machine has them."""
+        """Eight bytes each, in native byte order."""
         return self.batch.timestamps()[self._first : self._end].tobytes()
 
     def values(self) -> list[bytes]:
@@ -489,11 +489,11 @@ def outline(data: bytes, at: int) -> tuple[int, int, int, int]:
 
 
 def check(data: bytes) -> Batch:
-    """Take `data`, exactly one batch, if its checksum and all its inner lengths are right."""
+    """A batch from `data`, which is exactly one. Raises BatchDamaged if the checksum or an inner length is wrong."""
     if len(data) < HEADER_SIZE + TRAILER_SIZE or crc32c(data) != INTACT:
         raise BatchDamaged("wrong checksum of a batch")
     batch = Batch(data)
-    # A right checksum means that we wrote these bytes; this catches a writer's mistake, not an attack.
+    # With a correct checksum these are our own bytes; this catches bugs of a writer, not attacks.
     if data[:4] != BATCH_MAGIC or batch.count == 0 or batch._expected_length() != len(data):
         raise BatchDamaged("columns do not add up to the length of a batch")
     return batch

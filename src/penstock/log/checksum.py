@@ -1,7 +1,7 @@
-"""CRC-32C, with types: the library has none.
+"""CRC-32C with type annotations, which the library lacks.
 
-Entries of the journal end with the checksum of everything before it. The checksum of such an entry as a whole is
-always the same number, so a reader checks it without cutting the last four bytes off, which would copy the rest.
+Journal entries end with the checksum of everything before it. The checksum of such a whole entry is a constant, so a
+reader can check it without slicing off the last four bytes, which would copy the rest.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import google_crc32c
 crc32c: Callable[[bytes], int] = google_crc32c.value
 _extend: Callable[[int, bytes], int] = google_crc32c.extend
 
-INTACT: Final = 0x48674BC7  # the checksum of anything that ends with its own checksum
+INTACT: Final = 0x48674BC7  # the checksum of any data that ends with its own checksum
 
 
 def join_with_checksum(parts: Sequence[bytes]) -> bytes:

@@ -1,10 +1,10 @@
-"""Records without offsets and times, by column, exactly as they lie in a stored batch: what is prepared elsewhere (by
-another process, from Arrow) and becomes part of the log without a look at any record.
+"""Records without offsets and times, in columns with the layout of a stored batch: prepared elsewhere (by another
+process, from Arrow) and appended to the log without decoding any record.
 
-As bytes, little-endian, each a multiple of 8 long:
+Encoded, little-endian, the length of each part a multiple of 8:
 
     header    40 bytes, see `_HEADER`
-    sections  those of a batch from behind its timestamps up to its trailer (see `batch`)
+    sections  those of a batch between its timestamps and its trailer (see `batch`)
     trailer   4 zero bytes, then the CRC-32C of everything before it
 """
 
@@ -35,7 +35,7 @@ _ZEROS: Final = bytes(4)
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """`sections` must be what the sizes say; `decode` checks it for bytes that came from a file."""
+    """`sections` must match the sizes; `decode` checks this for bytes from a file."""
 
     count: int
     flags: int
@@ -48,7 +48,7 @@ class Columns:
 
     @property
     def byte_size(self) -> int:
-        """About what it takes in the journal."""
+        """The approximate size in the journal."""
         return HEADER_SIZE + 8 * self.count + len(self.sections) + TRAILER_SIZE
 
     def build(
@@ -61,7 +61,7 @@ class Columns:
         highest: int,
         door: int = 0,
     ) -> bytes:
-        """A whole batch. `timestamps` are int64 µs, one for each record; `lowest` and `highest` of them."""
+        """A complete batch. `timestamps` are int64 µs, one per record; `lowest` and `highest` are their bounds."""
         length = HEADER_SIZE + 8 * self.count + len(self.sections) + TRAILER_SIZE
         if length > MAX_BATCH_BYTES:
             raise ValueError("a batch of more than 1 GiB")
@@ -76,7 +76,7 @@ class Columns:
         return b"".join(self.pieces())
 
     def pieces(self) -> tuple[bytes, bytes, bytes]:
-        """The parts that `encode` joins, without another copy of what may be large."""
+        """The parts that `encode` joins, without copying the sections."""
         length = _HEADER.size + len(self.sections) + TRAILER_SIZE
         header = _HEADER.pack(
             COLUMNS_MAGIC, length, self.count, self.flags, self.header_count,
@@ -85,7 +85,7 @@ class Columns:
         return header, self.sections, _ZEROS + checksum_of((header, self.sections, _ZEROS))
 
     def expected_length(self) -> int:
-        """The length of the sections of such columns."""
+        """The length of the sections, from the sizes."""
         sizes = (self.key_bytes, self.value_bytes, self.name_bytes, self.header_bytes)
         return sections_size(self.count, self.flags, self.header_count, sizes)
 
@@ -94,7 +94,7 @@ PREFIX_SIZE: Final = 8
 
 
 def encoded_length(prefix: bytes) -> int:
-    """The length of encoded columns that begin with these `PREFIX_SIZE` bytes. Raises BatchDamaged."""
+    """The length of encoded columns with these first `PREFIX_SIZE` bytes. Raises BatchDamaged."""
     magic, length = struct.unpack_from("<4sI", prefix)
     if magic != COLUMNS_MAGIC or length < _HEADER.size + TRAILER_SIZE:
         raise BatchDamaged("these are no columns")
@@ -102,7 +102,7 @@ def encoded_length(prefix: bytes) -> int:
 
 
 def decode(data: bytes) -> Columns:
-    """The columns that `encode` wrote. Raises BatchDamaged."""
+    """Decode columns from `encode`. Raises BatchDamaged."""
     if len(data) < _HEADER.size + TRAILER_SIZE or crc32c(data) != INTACT:
         raise BatchDamaged("wrong checksum of columns")
     magic, length, count, flags, headers, *sizes = _HEADER.unpack_from(data)

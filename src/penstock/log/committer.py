@@ -1,8 +1,7 @@
-"""Group commit: when commit groups are written.
+"""Group commit: decides when commit groups are written.
 
-Appends made in one turn of the event loop form a group. While a group is on its way to the disk, in a thread, the
-appends that arrive form the next one. `ThreadCommitter` is for a running broker; `InlineCommitter` writes when
-told to, for tools and for tests that must be repeatable.
+Appends made in one turn of the event loop form a group. While a thread writes a group, arriving appends form the next
+one. `ThreadCommitter` is for a running broker; `InlineCommitter` writes on request, for tools and deterministic tests.
 """
 
 from __future__ import annotations
@@ -23,38 +22,38 @@ QUICK_SECONDS: Final = 0.0005  # two hand-overs between threads and the loop tak
 
 
 class Log(Protocol):
-    """The log as its committer sees it."""
+    """The log, as seen by its committer."""
 
     @property
     def waiting(self) -> bool:
-        """Whether something was appended that is not sealed."""
+        """Whether there are appends that are not sealed."""
 
     def seal(self) -> Any:
-        """Turn what was appended into a group that can be written; None if there is nothing. The group has
-        `byte_size`, and `must_sync` if nobody is answered before it is on disk."""
+        """Turn the appends so far into a group that can be written; None if there are none. The group has `byte_size`,
+        and `must_sync` if replies wait until it is on disk."""
 
     def write(self, sealed: Any) -> None:
-        """Write it, and sync it if the durability level says so. Blocks; called on any thread."""
+        """Write a group, and sync it if the durability level requires it. Blocks; called on any thread."""
 
     def complete(self, sealed: Any, error: Exception | None) -> None:
-        """It is written, or it failed."""
+        """Complete a group that was written, or failed."""
 
 
 class Committer(Protocol):
     def attach(self, log: Log) -> None: ...
 
     def request(self) -> None:
-        """Something was appended."""
+        """Called after an append."""
 
     def aside(self, work: Callable[[], None]) -> None:
-        """Do other blocking work, one after the other, without holding up the groups."""
+        """Run other blocking work, in order, without delaying the groups."""
 
     def drain(self) -> None:
-        """Commit everything appended so far, then take no more. Blocks."""
+        """Commit everything appended so far, then accept no more. Blocks."""
 
 
 class InlineCommitter:
-    """Writes when told to."""
+    """Writes on request."""
 
     def __init__(self) -> None:
         self._log: Log | None = None
@@ -63,7 +62,7 @@ class InlineCommitter:
         self._log = log
 
     def request(self) -> None:
-        """Nothing: `run` commits."""
+        """Does nothing: `run` commits."""
 
     def run(self) -> bool:
         """Commit everything appended so far as one group; False if there was nothing."""
@@ -91,10 +90,10 @@ class ThreadCommitter:
         self._commits = Worker("penstock-commit")
         self._aside = Worker("penstock-aside")
         self._scheduled = False
-        self._writing: Any = None  # the group that the thread has
-        self._outcome: Exception | None = None  # of that group, once it is written
+        self._writing: Any = None  # the group that the thread is writing
+        self._outcome: Exception | None = None  # of that group, after the write
         self._stopped = False
-        self._seconds = 1.0  # what a write took of late; at first it is taken to be slow
+        self._seconds = 1.0  # recent duration of a write; initially assumed to be slow
 
     def attach(self, log: Log) -> None:
         self._log = log
@@ -114,8 +113,8 @@ class ThreadCommitter:
             return
         quick = sealed.byte_size <= INLINE_BYTES and (not sealed.must_sync or self._seconds < QUICK_SECONDS)
         if quick and inline:
-            # To write a little, and even to sync it to a quick disk, takes less time than waking a thread and being
-            # woken by it. Nobody could be answered before that anyway. A disk that turns slow is left to the thread.
+            # Writing a small group, and even syncing it to a fast disk, takes less time than waking a thread and being
+            # woken by it. No reply could be sent before that anyway. If the disk turns slow, the thread takes over.
             log.complete(sealed, self._write(log, sealed) if sealed.must_sync else _write(log, sealed))
             if log.waiting:
                 self.request()
@@ -131,7 +130,7 @@ class ThreadCommitter:
 
     def _write_and_tell(self, log: Log, sealed: Any) -> None:
         self._outcome = self._write(log, sealed)
-        with contextlib.suppress(RuntimeError):  # the loop may be closed: `drain` completes what is left
+        with contextlib.suppress(RuntimeError):  # the loop may be closed: `drain` completes the rest
             self._loop.call_soon_threadsafe(self._done, sealed)
 
     def _done(self, sealed: Any) -> None:
@@ -140,7 +139,7 @@ class ThreadCommitter:
         assert self._log is not None
         error, self._outcome, self._writing = self._outcome, None, None
         if error is None and sealed.must_sync:
-            self._start(inline=False)  # keep the disk busy while the replies go out
+            self._start(inline=False)  # keep the disk busy while replies are sent
         self._log.complete(sealed, error)
         self.request()
 
@@ -167,7 +166,7 @@ class ThreadCommitter:
 
 
 class Worker:
-    """A thread that does one thing after the other."""
+    """A thread that runs queued work in order."""
 
     def __init__(self, name: str) -> None:
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -183,7 +182,7 @@ class Worker:
                 logger.exception("work on the journal failed")
 
     def stop(self) -> None:
-        """Finish what is queued. Blocks."""
+        """Finish queued work. Blocks."""
         self._queue.put(None)
         self._thread.join()
 
@@ -191,6 +190,6 @@ class Worker:
 def _write(log: Log, sealed: Any) -> Exception | None:
     try:
         log.write(sealed)
-    except Exception as error:  # noqa: BLE001 - whatever it was, the group has failed and must hear of it
+    except Exception as error:  # noqa: BLE001 - any error fails the group, which is told
         return error
     return None

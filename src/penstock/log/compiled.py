@@ -1,4 +1,4 @@
-"""Whether this copy of Penstock was compiled (`make compiled`), for those who say so to people."""
+"""Whether this installation of Penstock is compiled (`make compiled`), to report it to users."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from penstock.log import batch
 
 
 def compiled() -> bool:
-    """Whether the modules that every record passes through are machine code. This one stands for all."""
+    """Whether the modules of the hot path are machine code; this one is representative."""
     return (batch.__file__ or "").endswith(tuple(EXTENSION_SUFFIXES))

@@ -1,11 +1,10 @@
 """The interface between the broker and the log, and the values that cross it.
 
-the broker knows an `Engine` and nothing below it. The engine keeps *records* by partition and offset, and opaque *state
-events* in one total order; it never looks inside either. `tests/log/contract.py` says, as tests, what every
-engine must do.
+The broker uses an `Engine` and nothing below it. The engine stores *records* by partition and offset, and opaque *state
+events* in one total order; it never decodes either. `tests/log/contract.py` defines, as tests, what every engine must
+do.
 
-All methods are called on one thread (the event loop's) unless they say otherwise, and none of them blocks on a
-disk unless it says so.
+All methods are called on one thread (the event loop's) and do not block on the disk, unless documented otherwise.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ PartitionId = NewType("PartitionId", int)
 
 
 def partition_id(topic: int, partition: int) -> PartitionId:
-    return topic << 32 | partition  # type: ignore[return-value] # calling a NewType costs more than all the rest
+    return topic << 32 | partition  # type: ignore[return-value] # calling a NewType costs more than the expression
 
 
 def topic_of(partition: PartitionId) -> int:
@@ -60,8 +59,8 @@ class Records(msgspec.Struct):
 
 
 class Prepared(msgspec.Struct):
-    """Records for one partition that already lie by column as they will be stored: a batch of their own, appended
-    without a look at any of them. Whoever made the columns has kept to the limits of a record."""
+    """Records for one partition, already in the stored column layout: they become a separate batch, without being
+    decoded. The creator of the columns must have enforced the limits of a record."""
 
     partition: PartitionId
     columns: Columns
@@ -75,18 +74,18 @@ class Producer(NamedTuple):
     """Makes an append idempotent: a repeat of (id, epoch, sequence) returns the first result."""
 
     id: bytes  # 1 to 64 bytes, chosen by the producer
-    epoch: int  # a higher epoch replaces a lower one for good
-    sequence: int  # one more than that of the producer's last append in the same epoch
-    owner: bytes = b""  # whose it is: the log knows only so many producers, and who has most forgets its own first
+    epoch: int  # permanently fences lower ones
+    sequence: int  # one more than in the producer's last append of the same epoch
+    owner: bytes = b""  # for fair eviction: of too many producers, those of the owner with the most are forgotten first
 
 
 class GroupState(enum.Enum):
     OPEN = enum.auto()  # not durable yet
     COMMITTED = enum.auto()
-    FAILED = enum.auto()  # nothing of it is in the log
+    FAILED = enum.auto()  # nothing of it is readable
 
 
-# The same as plain names: to look a member up in its enum takes several times as long, and hot paths ask often.
+# Plain names for the members: looking one up in its enum takes several times as long, and hot paths do so often.
 OPEN: Final = GroupState.OPEN
 COMMITTED: Final = GroupState.COMMITTED
 FAILED: Final = GroupState.FAILED
@@ -100,18 +99,18 @@ class CommitGroup:
     def __init__(self) -> None:
         self.state = OPEN
         self.error: Exception | None = None
-        self.position = 0  # the global position behind it, once it is committed
+        self.position = 0  # the global position after it, set on commit
         self._callbacks: list[Callable[[CommitGroup], None]] = []
 
     def on_done(self, callback: Callable[[CommitGroup], None]) -> None:
-        """Call back once it is committed or failed; at once if it already is."""
+        """Call back when it is committed or failed; immediately if it already is."""
         if self.state is OPEN:
             self._callbacks.append(callback)
         else:
             callback(self)
 
     def finish(self, error: Exception | None = None) -> None:
-        """For engines. An error in one callback is logged and stops neither the others nor the committer."""
+        """Used by engines. An error in one callback is logged and affects neither the others nor the committer."""
         self.error = error
         self.state = COMMITTED if error is None else FAILED
         callbacks, self._callbacks = self._callbacks, []
@@ -123,18 +122,18 @@ class CommitGroup:
 
 
 class Appended(msgspec.Struct):
-    """The outcome of an append: true once `group` is committed, void if it fails."""
+    """The outcome of an append: valid once `group` is committed, void if that fails."""
 
     group: CommitGroup
     base_offsets: tuple[int, ...]  # of the first record of each write, in the order given
     timestamp: int  # µs since 1970, of all its records
-    repeated: bool = False  # an earlier append with the same producer id, epoch and sequence is the one that counts
+    repeated: bool = False  # an earlier append had the same producer id, epoch and sequence
 
     @property
     def position(self) -> int:
-        """The global position behind it, once its group is committed: whoever looks at the log as it was at this
-        position sees these records, and all others of the group, for there is no moment at which only some of them
-        were there. Behind a repeated append it is where the log is now, which is behind the first one too."""
+        """The global position after it, valid once its group is committed: a reader of the log at this position sees
+        these records, and all others of the group, as a group is never partly visible. For a repeated append it is the
+        current position, which is after the first one too."""
         return self.group.position
 
 
@@ -146,11 +145,11 @@ class Bounds(NamedTuple):
 
 
 class ReadPlan(Protocol):
-    """A read whose place in the log is fixed. `run` may block on the disk and may be called on any thread."""
+    """A read with a fixed position in the log. `run` may block on the disk and may be called on any thread."""
 
     @property
     def ready(self) -> bool:
-        """True if `run` will not touch the disk."""
+        """Whether `run` works without the disk."""
 
     def run(self) -> list[RecordSlice]:
         """The records, in order of offset, without gaps. Raises LogDamaged."""
@@ -165,22 +164,23 @@ class Retention:
 
 
 class Reclaimed(NamedTuple):
-    """Counters of what retention removed since the log was opened."""
+    """Counters of files and bytes removed by retention since the log was opened."""
 
     files: int
     bytes: int
 
 
 class TieredReader(Protocol):
-    """Records that are in no segment any more, because tables have them. Blocks; any thread.
+    """Reads records that are no longer in a segment, but in tables. Blocks; any thread.
 
-    Whatever keeps it from reading (an object store that does not answer, a file that is gone) it raises as a LogError
-    that says so. It never leaves anything out."""
+    Any failure (an object store that does not respond, a missing file) is raised as a LogError that describes it. It
+    never skips records."""
 
     def read(
         self, partition: PartitionId, offset: int, end: int, max_bytes: int, max_records: int
     ) -> list[RecordSlice]:
-        """Records from `offset` on, below `end`, in order and without gaps: at least one, else up to both limits."""
+        """Records from `offset` on, below `end`, in order and without gaps: at least one, otherwise up to both
+        limits."""
 
     def offset_at(self, partition: PartitionId, timestamp: int, start: int) -> int | None:
         """The first offset from `start` on whose record is not older than `timestamp` (µs); None if no table has it."""
@@ -189,15 +189,15 @@ class TieredReader(Protocol):
 
 
 class ClosedSpan(NamedTuple):
-    """The records of one partition in a closed segment that are in no table yet, and still wanted."""
+    """The records of one partition in a closed segment that are in no table yet, and not removed by retention."""
 
     first: int
     end: int
-    bytes: int  # of the file's whole share of the partition
+    bytes: int  # all bytes of the partition in the file
 
 
 class ClosedFile(NamedTuple):
-    """A segment that is complete, and what of it is in no table yet."""
+    """A closed segment, with the records that are in no table yet."""
 
     sequence: int
     spans: dict[PartitionId, ClosedSpan]
@@ -215,39 +215,38 @@ class Recovered:
 
     snapshot: bytes | None
     events: Iterator[bytes]
-    notes: list[str] = field(default_factory=list)  # what recovery did, for the operator
+    notes: list[str] = field(default_factory=list)  # actions of recovery, for the operator
 
 
 class Engine(Protocol):
-    """A durable log of many partitions. Opened when constructed; the constructor raises LogError if it cannot be."""
+    """A durable log of many partitions. The constructor opens it, and raises LogError if that fails."""
 
     # -- writing
 
     def append(
         self, writes: Sequence[Write], events: Sequence[bytes] = (), producer: Producer | None = None, door: int = 0
     ) -> Appended:
-        """Append records and state events as one atomic entry. Raises LogError, and then appends nothing. `door` is a
-        number below 256 that is kept in the header of every batch; what it means is the caller's business."""
+        """Append records and state events as one atomic entry. Raises LogError if nothing is appended. `door` is a
+        number below 256 that is stored in the header of every batch; its meaning is up to the caller."""
 
     def repeat_of(self, producer: Producer) -> Appended | None:
-        """The outcome of the append that this one would repeat; None if it is the next of its producer."""
+        """The outcome of the append that this one repeats; None if it is the next one of its producer."""
 
     def append_event(self, event: bytes) -> CommitGroup:
-        """`append` of one event and nothing else, the short way: this is what happens with every delivery of a
-        queue."""
+        """`append` for a single event: a fast path, used for every delivery of a queue."""
 
     def trim(self, starts: Mapping[PartitionId, int], *, drop: bool = False) -> CommitGroup:
-        """Move log start offsets up (never down); records below are gone for readers once it is committed. With
-        `drop`, the partitions will never be used again. In one group with what was appended just before."""
+        """Advance log start offsets (they never move back); records below are unreadable once it is committed. With
+        `drop`, the partitions will never be used again. It is in the same group as the appends just before."""
 
     def advance_table_ends(self, ends: Mapping[PartitionId, int]) -> CommitGroup:
-        """Tables have, for good, all records of these partitions below these offsets that are still wanted. Once that
-        is committed, segments that hold nothing else may go. Ends never move down. In one group with what was
-        appended just before."""
+        """Record that tables durably have all retained records of these partitions below these offsets. After the
+        commit, segments that hold nothing else may be removed. Ends never move back. It is in the same group as the
+        appends just before."""
 
     @property
     def entry_bytes(self) -> int:
-        """The most that one append may take."""
+        """The maximum size of one append."""
 
     @property
     def pending_bytes(self) -> int:
@@ -256,86 +255,87 @@ class Engine(Protocol):
     # -- reading
 
     def bounds(self, partition: PartitionId) -> Bounds:
-        """Unknown partitions are empty: (0, 0)."""
+        """The bounds of a partition. An unknown one is empty: (0, 0)."""
 
     def next_offset(self, partition: PartitionId) -> int:
-        """The offset that the next append gets; ahead of the high watermark while appends are uncommitted."""
+        """The offset of the next append; above the high watermark while there are uncommitted appends."""
 
     def read(self, partition: PartitionId, offset: int, max_bytes: int, max_records: int) -> ReadPlan:
-        """Plan to read from `offset`. At least one record if there is one, else up to both limits (`max_bytes`
-        counts keys and values). Nothing at or above the high watermark. Raises OffsetOutOfRange below the start."""
+        """Plan a read from `offset` on: at least one record if there is one, otherwise up to both limits (`max_bytes`
+        counts keys and values), and nothing at or above the high watermark. Raises OffsetOutOfRange below the start."""
 
     def offset_at(self, partition: PartitionId, timestamp: int) -> int | None:
         """The first offset whose record is not older than `timestamp` (µs). Blocks on the disk; any thread."""
 
     def read_tiered_from(self, tiered: TieredReader) -> None:
-        """Set the reader of records that are in tables only. The engine closes it when it is closed."""
+        """Set the reader for records that are only in tables. The engine closes it on `close`."""
 
     def watch(self, partition: PartitionId, callback: Callable[[], None]) -> None:
-        """Call back after every commit that adds to the partition, until `unwatch`."""
+        """Call back after every commit that appends to the partition, until `unwatch`."""
 
     def unwatch(self, partition: PartitionId, callback: Callable[[], None]) -> None: ...
 
     @property
     def position(self) -> int:
-        """The global position: how many records and events were ever committed."""
+        """The global position: the number of records and events ever committed."""
 
     def segment_count(self, partition: PartitionId) -> int:
-        """The number of segments with records of the partition; records in a table only count as one."""
+        """The number of segments with records of the partition; records that are only in a table count as one."""
 
     # -- tables
 
     def closed_files(self) -> list[ClosedFile]:
-        """Complete segments, oldest first, that hold what no table has yet."""
+        """Closed segments, oldest first, with records that are in no table yet."""
 
     def table_end(self, partition: PartitionId) -> int:
-        """Up to which offset, exclusive, tables have the partition."""
+        """The offset, exclusive, up to which tables have the partition."""
 
     def stored_bytes(self, partition: PartitionId, offset: int) -> int:
-        """The bytes that the partition takes in segments from about `offset` on."""
+        """The bytes of the partition in segments, from about `offset` on."""
 
     def usage(self) -> dict[int, int]:
-        """The bytes that each topic takes in segments, by the topic's id: without records below the log start and
-        those that tables have, which are only there until their file goes."""
+        """The bytes of each topic in segments, by the topic's id: without records below the log start and those that
+        tables have, which exist only until their file is removed."""
 
     # -- state
 
     def recover(self) -> Recovered:
-        """The committed state: at start, and again after a failed group that held events."""
+        """The committed state: at start, and again after a failed group with events."""
 
     def on_late_commit(self, callback: Callable[[], None]) -> None:
-        """Call back after groups were committed that had been given up as failed: the state is to be recovered again.
-        Only a log that others keep too has such groups."""
+        """Call back after groups were committed that had been reported as failed: the state must be recovered again.
+        Only a log whose journal is on Kafka has such groups."""
 
     def snapshot_from(self, source: Callable[[], bytes]) -> None:
-        """Set the source of the broker's state. The engine calls `source` now and then, at a moment when the state
-        holds exactly the events appended so far, so that start-up need not replay them."""
+        """Set the source of the broker's state. The engine calls `source` from time to time, when the state reflects
+        exactly the events appended so far, so that a start does not replay them."""
 
     # -- maintenance
 
     @property
     def owner_term(self) -> tuple[str, int] | None:
-        """The journal that this broker owns, and in which term, if there may be other owners; see `TableWriter`."""
+        """The id of the journal that this broker owns, and the term, if there can be other owners; see
+        `TableWriter`."""
 
     def maintain(self, now: int, retention: Callable[[PartitionId], Retention]) -> None:
-        """Retention, closing of old files, syncing at level `written`. Called about once a second."""
+        """Apply retention, close old files, sync at level `written`. Called about once a second."""
 
     def sync(self) -> bool:
-        """Whether all that is committed by now survives a loss of power, at any level. Blocks on the disk; any
-        thread. For those who act on it where the log cannot take it back."""
+        """Sync. Whether everything committed so far survives a loss of power, at any durability level. Blocks on the
+        disk; any thread. For callers with side effects outside of the log."""
 
     @property
     def reclaimed(self) -> Reclaimed: ...
 
     @property
     def commit_latency(self) -> Latency:
-        """Durations of writing a group, with its sync where it is synced before anybody is answered."""
+        """Durations of writing a group, including the sync if replies wait for it."""
 
     @property
     def write_failures(self) -> int:
-        """Groups and syncs that failed since the log was opened."""
+        """Number of failed groups and syncs since the log was opened."""
 
     def health(self) -> Health: ...
 
     def close(self) -> None:
-        """Commit what was appended, then release everything. Blocks."""
+        """Commit all appends, then release all resources. Blocks."""

@@ -50,7 +50,7 @@ class OffsetMismatch(LogError):
         super().__init__(f"expected next offset {expected}, but it is {actual}")
         self.expected = expected
         self.actual = actual
-        self.group: CommitGroup | None = None  # once this is committed, it is certain; None: it is now
+        self.group: CommitGroup | None = None  # the mismatch is certain once this is committed; None: it is certain now
 
 
 class OffsetOutOfRange(LogError):

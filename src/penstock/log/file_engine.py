@@ -1,8 +1,8 @@
-"""The engine on local files: one journal for everything.
+"""The engine on local files: a single journal for all partitions.
 
-This module ties the parts together and owns the order of things: an append goes into the open group; the committer
-seals it, writes it and completes it; only then is it readable and acknowledged. See `committer.py` for when,
-`journal.py` for where, `recovery.py` for what happens after a crash.
+This module connects the parts and defines their order: an append goes into the open group; the committer seals, writes
+and completes it; only then is it readable and acknowledged. See `committer.py` for the timing, `journal.py` for the
+files, `recovery.py` for the start after a crash.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ logger = logging.getLogger(__name__)
 SYNC_INTERVAL: Final = 1_000_000  # µs between syncs at the levels `written` and `memory`
 ABOUT_TO_BE_WRITTEN: Final = 0.001  # s
 DOUBTFUL: Final = "outcome unknown: the disk failed during the write, which may be stored, or not"
-IDLE: Final = 1_000_000  # µs without a commit after which the last group gets a witness
+IDLE: Final = 1_000_000  # µs without a commit, after which an empty group proves that the last was synced
 
 
 class FileEngine:
@@ -80,7 +80,7 @@ class FileEngine:
         self._publishes_early = settings.durability is Durability.MEMORY
         self._clock = clock
         self._failure: LogError | None = None  # final, unless it is LogUnavailable
-        self._full: LogFull | None = None  # until there is room again
+        self._full: LogFull | None = None  # until there is space again
         self._closed = False
 
         try:
@@ -90,7 +90,7 @@ class FileEngine:
             raise LogError(f"the journal cannot be opened: {error}") from error
         self.notes = [*opened.notes, *(f"{path} is damaged and was not used" for path in damaged)]
         events = recovery.replay(opened.files, snapshot.group if snapshot else 0, opened.last_group, opened.events)
-        self._core_events: list[bytes] | None = []  # for a call of `recover` before anything is committed
+        self._core_events: list[bytes] | None = []  # for a call of `recover` before the first commit
         view = recovery.rebuild(opened.files, opened.held, opened.last_group, snapshot, events, self._core_events)
         self._segments = opened.files
         self._writer = SegmentWriter(
@@ -114,7 +114,7 @@ class FileEngine:
         self._tail = Tail(settings.tail_bytes)
         self._cache = BatchCache(settings.cache_bytes)
 
-        self._last_group = self._sealed_group = self._opened_at = opened.last_group  # committed; on its way; found
+        self._last_group = self._sealed_group = self._opened_at = opened.last_group  # committed; sealed; found at start
         self.position = self._sealed_position = opened.position
         self._open: list[PendingGroup] = []
         self._in_flight: list[PendingGroup] = []
@@ -123,13 +123,13 @@ class FileEngine:
         self._snapshot_source: Callable[[], bytes] | None = None
         self._since_snapshot = 0
         self._want_snapshot = self._want_witness = self._want_roll = False
-        self._witnessed = True  # nothing was committed since an empty group
+        self._witnessed = True  # no commit since the last empty group
         self._last_commit = self._last_sync = clock()
-        self._let_go = (0, 0)  # the last file that nobody needs, and the group after which that was so
+        self._let_go = (0, 0)  # sequence of the last unneeded file, and the group since which it is
         self.reclaimed = Reclaimed(0, 0)
         self.commit_latency = Latency()
         self.write_failures = 0
-        self.owner_term: tuple[str, int] | None = None  # set by the committer of a journal that may have other owners
+        self.owner_term: tuple[str, int] | None = None  # set by a committer whose journal can have other owners
         self._on_late_commit: Callable[[], None] = lambda: None
         self._committer = committer
         committer.attach(self)
@@ -156,7 +156,7 @@ class FileEngine:
         for records in writes:
             log = partitions.get(records.partition)
             if log is not None and log.newest > now:
-                now = log.newest  # the clock was set back: a partition's times never go down
+                now = log.newest  # the clock was set back: timestamps of a partition never decrease
         offsets = []
         for records in writes:
             log = partitions.get(records.partition)
@@ -190,7 +190,7 @@ class FileEngine:
         return Appended(outcome or self._done(), first.base_offsets, first.timestamp, repeated=True)
 
     def _done(self) -> CommitGroup:
-        """A group in whose stead something was committed before."""
+        """A committed group, for an append whose first attempt is committed."""
         group = CommitGroup()
         group.position = self.position
         group.finish()
@@ -209,7 +209,7 @@ class FileEngine:
         return group.outcome
 
     def trim(self, starts: Mapping[PartitionId, int], *, drop: bool = False) -> CommitGroup:
-        self._check_writable()  # a full disk may still have room for this, and it makes room
+        self._check_writable()  # allowed on a full disk: it may still fit, and frees space
         group = self._group_for(0)
         event = Trimmed({int(partition): start for partition, start in starts.items()}, drop)
         group.events.append(encode_event(ENGINE, msgspec.msgpack.encode(event)))
@@ -245,7 +245,8 @@ class FileEngine:
         try:
             check_writes(writes, self.next_offset)
         except OffsetMismatch as mismatch:
-            # What is in the way may be lost yet, and who takes a mismatch for the proof that it is stored with it.
+            # The conflicting append may still fail. A client that takes the mismatch as proof that it is stored must
+            # get the error only after that append is committed.
             pending = self._open or self._in_flight
             mismatch.group = pending[-1].outcome if pending else None
             raise
@@ -292,7 +293,7 @@ class FileEngine:
         self._want_roll = self._want_witness = False
         self._in_flight.append(group)
         if not self._open:
-            # the broker has applied every event appended so far: a snapshot is right only behind the last of them.
+            # The broker has applied every event appended so far: a snapshot is correct only after the last of them.
             due = self._want_snapshot or self._since_snapshot >= self._settings.snapshot_bytes
             self._want_snapshot = False
             if due and self._snapshot_source is not None:
@@ -304,7 +305,7 @@ class FileEngine:
     def write(self, sealed: PendingGroup) -> None:
         started = time.perf_counter_ns()
         batches, entries = sealed.batches, sealed.events
-        if len(batches) == 1 and not entries:  # as a client appends that waits for each reply
+        if len(batches) == 1 and not entries:  # from a client that waits for each reply
             entries = [batches[0].data]
         elif batches:
             entries = [*entries, *[batch.data for batch in sealed.batches]]
@@ -347,14 +348,14 @@ class FileEngine:
             self._committer.aside(self._writer.prepare_spare)
 
     def _close_file(self, segment: Segment) -> None:
-        """An index that cannot be written is no failure: it stays in memory, and is rebuilt at the next start."""
+        """Write the index of a closed file. If that fails, it stays in memory, and is rebuilt at the next start."""
         try:
             recovery.close_index(self._files, segment)
         except OSError as error:
             logger.warning("the index of %s could not be written: %s", segment.path, error)
 
     def _publish(self, sealed: PendingGroup) -> None:
-        """Make a group readable, then tell those who wait for it."""
+        """Make a group readable, then notify its waiters."""
         sealed.published = True
         self._last_group = sealed.number
         self.position = sealed.outcome.position = sealed.position + sealed.advance
@@ -385,8 +386,9 @@ class FileEngine:
                     logger.exception("a watcher of a partition failed")
 
     def _fail(self, sealed: PendingGroup, error: Exception) -> None:
-        """A group is not in the log: neither are those behind it. Nothing of them was acknowledged. Whether it will be
-        there after a start is known of a full disk (it will not), and of what was never handed to the disk."""
+        """Fail a group and all later ones; none of them was acknowledged. It is certain that a group will not be found
+        after a restart if the disk was full, or if it was never handed to the disk; otherwise the outcome is
+        unknown."""
         self.write_failures += 1
         if isinstance(error, LogFull) and not sealed.published:
             logger.error("the disk is full: %s", error)
@@ -400,7 +402,7 @@ class FileEngine:
         self._give_up(lambda group: CommitFailed(f"{DOUBTFUL}: {error}") if group is sealed and doubtful else cause)
 
     def _give_up(self, reason: Callable[[PendingGroup], LogError]) -> None:
-        """No group that is not committed will be: forget them all, and tell each why."""
+        """Fail all uncommitted groups, and notify each with its reason."""
         failed = [*self._in_flight, *self._open]
         self._in_flight.clear()
         self._open.clear()
@@ -415,13 +417,13 @@ class FileEngine:
                 group.outcome.finish(reason(group))
 
     def _stop_writing(self, cause: Exception) -> None:
-        """For good. Reads go on."""
+        """Refuse all writes until a restart. Reads continue."""
         if self._failure is None or isinstance(self._failure, LogUnavailable):
             reason = str(cause) if isinstance(cause, LogError) else f"a write to the disk failed: {cause}"
             self._failure = LogReadOnly(f"the log is read-only until the broker is started again: {reason}")
             logger.critical("%s", self._failure)
 
-    # -- a log whose groups others keep too: driven by its committer, on the thread that appends
+    # -- for a journal on Kafka: called by its committer, on the appending thread
 
     @property
     def last_group(self) -> int:
@@ -430,7 +432,7 @@ class FileEngine:
 
     @property
     def first_group(self) -> int:
-        """Number of the first group of the segments; what came before it is in tables and snapshots."""
+        """Number of the first group in the segments; earlier ones are in tables and snapshots."""
         return self._segments[0].first_group
 
     @property
@@ -443,13 +445,14 @@ class FileEngine:
         return bool(self._in_flight)
 
     def sync_segments(self) -> bool:
-        """Whether what was written by now survives a loss of power; while closing, too. Blocks; any thread."""
+        """Sync. Whether everything written so far survives a loss of power. Works while closing, too. Blocks; any
+        thread."""
         self._sync()
         return self._failure is None or isinstance(self._failure, LogUnavailable)
 
     def abandon(self, cause: LogError, unknown: Collection[PendingGroup] = ()) -> None:
-        """Give up all groups that are not committed, and take no more: until `resume` if the cause is LogUnavailable,
-        else for good. Those in `unknown` may be kept elsewhere all the same, and come back by `ingest`."""
+        """Fail all uncommitted groups, and accept no more: until `resume` if the cause is LogUnavailable, otherwise
+        until a restart. Groups in `unknown` may be in the journal all the same, and return by `ingest`."""
         if self._failure is None or isinstance(self._failure, LogUnavailable):
             self.write_failures += 1
             self._failure = cause
@@ -457,13 +460,13 @@ class FileEngine:
         self._give_up(lambda group: CommitFailed(f"outcome unknown: {cause}") if group in unknown else cause)
 
     def resume(self) -> None:
-        """Take appends again."""
+        """Accept appends again."""
         if isinstance(self._failure, LogUnavailable):
             self._failure = None
 
     def ingest(self, group: ForeignGroup) -> None:
-        """Commit a group that comes from elsewhere. It is the next one, and nothing is on its way. Writes to the disk;
-        raises OSError, LogFull or LogDamaged."""
+        """Commit a group read from the journal. It must be the next one, and no other may be in flight. Writes to the
+        disk; raises OSError, LogFull or LogDamaged."""
         assert not self._in_flight and not self._open
         pending = PendingGroup()
         pending.events, pending.batches = group.events, group.batches
@@ -494,7 +497,7 @@ class FileEngine:
         self._on_late_commit = callback
 
     def committed_late(self) -> None:
-        """Groups were ingested while the broker had the log open."""
+        """Called after groups were ingested while the broker had the log open."""
         self._on_late_commit()
 
     # -- reading
@@ -551,7 +554,7 @@ class FileEngine:
         self._partition(partition).watchers.append(callback)
 
     def unwatch(self, partition: PartitionId, callback: Callable[[], None]) -> None:
-        if (log := self._partitions.get(partition)) is not None:  # else it was dropped meanwhile
+        if (log := self._partitions.get(partition)) is not None:  # otherwise it was dropped meanwhile
             log.watchers.remove(callback)
 
     def segment_count(self, partition: PartitionId) -> int:
@@ -593,7 +596,7 @@ class FileEngine:
         self._snapshot_source = source
 
     def _take_snapshot(self, sealed: PendingGroup, core: bytes) -> bytes:
-        """The state as it will be when this group is committed."""
+        """The state after this group."""
         starts: dict[PartitionId, int] = {}
         for group in self._in_flight:
             for partition, start in group.trims.items():
@@ -611,7 +614,7 @@ class FileEngine:
         )
 
     def _store_snapshot(self, group: int, snapshot: bytes) -> None:
-        """A snapshot that cannot be kept is no failure: the journal has everything."""
+        """Store a snapshot. A failure is only logged: the journal has everything."""
         try:
             self._writer.sync()  # a snapshot must not be ahead of the journal
         except OSError as error:
@@ -656,7 +659,7 @@ class FileEngine:
             self._sync()
             if self._writer.synced_through >= committed or not self._publishes_early:
                 break
-            time.sleep(ABOUT_TO_BE_WRITTEN)  # what counts already at level `memory`; it is on its way, or fails
+            time.sleep(ABOUT_TO_BE_WRITTEN)  # published early at level `memory`: its write is in progress, or fails
         return self._failure is None and self._writer.synced_through >= committed
 
     def _sync(self) -> None:
@@ -667,7 +670,7 @@ class FileEngine:
             self._stop_writing(error)
 
     def _retain(self, now: int, wanted: Callable[[PartitionId], Retention]) -> None:
-        """Move log starts, and remove the files that nobody needs any more."""
+        """Advance log starts, and remove unneeded files."""
         if len(self._segments) == 1:
             return
         closed = [extents_of(segment) for segment in self._segments[:-1]]
@@ -681,7 +684,7 @@ class FileEngine:
         count = self._lasting(retention.removable(closed, wanted_from))
         if not count:
             return
-        # Their state must be in every snapshot that a start may have to use.
+        # The state in these files must be in every snapshot that a start may use.
         kept = snapshots.groups(self._files)
         covered = kept[0] if len(kept) == snapshots.KEPT else 0
         removed = [segment for segment in self._segments[:count] if segment.index.last_group <= covered]
@@ -693,8 +696,8 @@ class FileEngine:
             self._forget_dropped()
 
     def _lasting(self, count: int) -> int:
-        """The number of oldest segments that may be removed now. At level `memory` a trim, or the end of a
-        table, counts before it is written; the files that it lets go stay until it cannot be lost any more."""
+        """The number of oldest segments that may be removed now. At level `memory` a trim, or an advance of a table
+        end, takes effect before it is written; the files that it frees are kept until it is synced."""
         if not self._publishes_early or not count:
             return count
         sequence, group = self._let_go
@@ -704,7 +707,7 @@ class FileEngine:
         return sum(segment.sequence <= sequence for segment in self._segments[:count])
 
     def _remove(self, segments: list[Segment]) -> None:
-        self._sync()  # what allows it, trims and ends of tables, must not be lost when the files are
+        self._sync()  # the trims and table ends that allow the removal must be durable before it
         if self._failure is not None:
             return
         for segment in remove_files(self._files, segments):

@@ -1,7 +1,7 @@
 """The file operations that the log uses, as an interface, and their implementation by the operating system.
 
-Everything the log does to a disk goes through `Files`, so that tests can put a simulated disk behind it that
-loses unsynced bytes, tears writes and fails on demand. Nothing here knows what is in a file.
+All disk access of the log goes through `Files`, so that tests can use a simulated disk that loses unsynced bytes, tears
+writes and fails on demand. This module does not interpret file contents.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Protocol
 
 
 class File(Protocol):
-    """One open file. `read` may return fewer bytes than asked for only at the end of the file."""
+    """One open file. `read` returns fewer bytes than requested only at the end of the file."""
 
     @property
     def path(self) -> str: ...
@@ -24,7 +24,7 @@ class File(Protocol):
         """Write all of `data`, or raise OSError with an unknown part of it written."""
 
     def sync(self) -> None:
-        """Return only when what was written so far survives a loss of power (`fdatasync`)."""
+        """Return only when everything written so far survives a loss of power (`fdatasync`)."""
 
     def size(self) -> int: ...
 
@@ -35,7 +35,7 @@ class Files(Protocol):
     """A directory tree. Paths are relative to its root and use `/`."""
 
     def make_directory(self, path: str) -> None:
-        """Create the directory, its parents too, durably; existing ones are fine."""
+        """Create the directory and its parents, durably; existing ones are fine."""
 
     def list(self, directory: str) -> list[str]:
         """Names in the directory, sorted."""
@@ -49,14 +49,14 @@ class Files(Protocol):
         """Replace `target`, atomically. Durable after `sync_directory`."""
 
     def remove(self, path: str) -> None:
-        """Remove a file; durable after `sync_directory`. Readers that have it open may go on reading."""
+        """Remove a file; durable after `sync_directory`. Open files remain readable."""
 
     def sync_directory(self, directory: str) -> None: ...
 
 
 def replace(files: Files, path: str, content: bytes, temporary: str | None = None) -> None:
-    """Write a small file so that after a crash it has either its content of before or all of the new one; durable when
-    its directory is synced. Raises OSError."""
+    """Write a small file so that after a crash it has either its old or its complete new content; durable when its
+    directory is synced. Raises OSError."""
     temporary = temporary or f"{path}.tmp"
     with contextlib.closing(files.create(temporary, 0)) as file:
         file.write(0, content)
@@ -65,7 +65,7 @@ def replace(files: Files, path: str, content: bytes, temporary: str | None = Non
 
 
 class OsFile:
-    """A file of the operating system, by descriptor."""
+    """A file of the operating system, with its descriptor."""
 
     __slots__ = ("_fd", "path")
 
@@ -104,7 +104,7 @@ class OsFile:
             self._fd = -1
 
     def __del__(self) -> None:
-        # A reader may outlive the journal's own use of a file (retention removes it while a read is planned).
+        # A reader may outlive the journal's use of a file: retention may remove it while a read is planned.
         with contextlib.suppress(OSError):
             self.close()
 

@@ -1,11 +1,11 @@
-"""A commit group as bytes: the unit that is written, synced, acknowledged and recovered as a whole.
+"""The encoding of a commit group: the unit that is written, synced, acknowledged and recovered as a whole.
 
     header   72 bytes, see `_HEADER`
     entries  state events and batches, each with its own checksum, each a multiple of 8 bytes long
 
-The header carries a random number of its file (the salt), so that bytes a client sent, or what an earlier use of
-the disk left behind, can never pass for a group; and the number of the last group that was known to be on disk
-when this one was written, by which recovery tells a torn tail from damage (see `recovery.py`).
+The header contains a random number of its file (the salt), so that bytes from a client, or remains of an earlier use of
+the disk, cannot pass for a group; and the number of the last group known to be on disk when this one was written, by
+which recovery distinguishes a torn tail from damage (see `recovery.py`).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ GROUP_MAGIC: Final = b"PSG1"
 #                                 |  | | | | | | | | checksum of the entries' checksums, flags
 #                                 |  | | | | | | | | | | how many records and events the group holds
 _HEADER: Final = struct.Struct("<4sIQQQQqIIIIQ")
-_CHECKED: Final = struct.Struct("<QQQQqIIIIQ")  # what the checksum is of: the header from the salt on
+_CHECKED: Final = struct.Struct("<QQQQqIIIIQ")  # the checksummed part of the header, from the salt on
 HEADER_SIZE: Final = _HEADER.size
 
-END_OF_FILE: Final = 1  # flag: the journal goes on in the next file, which exists
+END_OF_FILE: Final = 1  # flag: the journal continues in the next file, which exists
 
 EVENT_MAGIC: Final = b"PSE1"
 #                               magic
@@ -65,7 +65,7 @@ class GroupHeader(NamedTuple):
 
 
 EntryPlace = tuple[bool, int, int]
-"""Whether an entry is a batch, its start and its end, counted from the start of its group."""
+"""(whether it is a batch, start, end) of an entry, relative to the start of its group."""
 
 
 class GroupDamaged(ValueError):
@@ -76,7 +76,7 @@ def encode_event(owner: int, payload: bytes) -> bytes:
     size = len(payload)
     pad = -(_EVENT_SIZE + size + 4) & 7
     body = b"".join((_EVENT.pack(EVENT_MAGIC, _EVENT_SIZE + size + pad + 4, size, owner), payload, _PADDING[pad]))
-    return body + crc32c(body).to_bytes(4, "little")  # most events are small: to copy one costs less than a call
+    return body + crc32c(body).to_bytes(4, "little")  # most events are small: copying is cheaper than another call
 
 
 def decode_event(entry: bytes) -> tuple[int, bytes]:
@@ -86,7 +86,7 @@ def decode_event(entry: bytes) -> tuple[int, bytes]:
 
 
 def entries_checksum(entries: Sequence[bytes]) -> int:
-    """Binds a header to exactly these entries, at the cost of four bytes each."""
+    """A checksum that binds a header to exactly these entries, from four bytes of each."""
     if len(entries) == 1:
         return crc32c(entries[0][-4:])
     return crc32c(b"".join([entry[-4:] for entry in entries]))
@@ -107,7 +107,7 @@ def encode_group(
     entries: Sequence[bytes],
     advance: int,
 ) -> bytes:
-    """A whole group: what `encode_header` gives, and the entries, without a value for the header between them."""
+    """A whole group: the header as from `encode_header`, and the entries, without creating a `GroupHeader`."""
     checksums = crc32c(entries[0][-4:]) if len(entries) == 1 else entries_checksum(entries)
     checked = _CHECKED.pack(
         salt, number, synced_through, position, timestamp, length, len(entries), checksums, 0, advance
@@ -126,12 +126,12 @@ def decode_header(data: bytes, at: int, salt: int) -> GroupHeader:
 
 
 def search_pattern(salt: int) -> tuple[bytes, bytes]:
-    """The pattern at the start of every group header of a file, and the one 8 bytes behind it."""
+    """The bytes at the start of every group header of a file, and those 8 bytes after it."""
     return GROUP_MAGIC, salt.to_bytes(8, "little")
 
 
 def walk(data: bytes, header: GroupHeader) -> list[EntryPlace]:
-    """The entries of the whole group in `data`, or GroupDamaged if one is not as it was written."""
+    """The entries of the whole group in `data`. Raises GroupDamaged if one is invalid."""
     places = []
     at = HEADER_SIZE
     end = header.length

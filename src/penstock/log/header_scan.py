@@ -1,8 +1,8 @@
-"""Header scan: what batch headers tell without reading records: how far a partition reached at a global
-position, and whether any of its records has a time of its own at which it expires.
+"""Header scans: answers from batch headers alone, without reading records: the end of a partition at a global position,
+and whether any of its records has its own expiry time.
 
-Positions grow with offsets, so a position is found by halving. One inside a commit group means the end of the group
-before it: what was appended as one is seen as one.
+Positions increase with offsets, so a position is found by binary search. A position inside a commit group means the end
+of the group before it, since groups are visible as a whole.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _FLAGS_AT: Final = 8  # in the header of a batch, the lowest byte
 
 
 def offset_of(tailer: Tailer, partition: PartitionId, position: int, start: int, end: int) -> int:
-    """The first offset from `start` on whose record is in a commit group that ends behind this global position; `end`
-    if there is none.
+    """The first offset from `start` on whose record is in a commit group that ends after this global position; `end` if
+    there is none.
 
-    Raises what `Tailer.slices` raises.
+    Raises the errors of `Tailer.slices`.
     """
     for file in reversed(tailer.holding(partition, start, end)):
         if file.first_position >= position:
@@ -39,7 +39,7 @@ def offset_of(tailer: Tailer, partition: PartitionId, position: int, start: int,
                 high = middle
         if low > first and _group_end(tailer, file, index, low - 1) > position:
             high, low = low - 1, first
-            while low < high:  # groups of batches before `low` end in time, those of batches from `high` on do not
+            while low < high:  # groups of batches below `low` end by the position, from `high` on after it
                 middle = (low + high) // 2
                 if _group_end(tailer, file, index, middle) <= position:
                     low = middle + 1
@@ -52,18 +52,18 @@ def offset_of(tailer: Tailer, partition: PartitionId, position: int, start: int,
 
 
 def may_expire(tailer: Tailer, partition: PartitionId, start: int, end: int) -> bool:
-    """Whether a record from `start` up to `end` has a time at which it expires. Raises as `Tailer.slices` does."""
+    """Whether a record from `start` up to `end` has its own expiry time. Raises the errors of `Tailer.slices`."""
     for file in tailer.holding(partition, start, end):
         index, read = partition_index(file, partition), file.file.read
         for at in range(*batch_span(index, start, end)):
-            flags = read((index.places[at] >> 32) + _FLAGS_AT, 1)  # there may be many: no more than needed
+            flags = read((index.places[at] >> 32) + _FLAGS_AT, 1)  # there may be many: read only the flags
             if not flags or flags[0] & EXPIRES:
                 return True
     return False
 
 
 def _group_end(tailer: Tailer, file: Segment, index: PartitionIndex, which: int) -> int:
-    """The global position behind the commit group that a batch is in."""
+    """The global position after the commit group of a batch."""
     place = index.places[which]
     return tailer.group_end(file, (place >> 32) + (place & 0xFFFFFFFF))
 
@@ -80,6 +80,6 @@ def _header(file: Segment, index: PartitionIndex, which: int) -> _Header:
     if len(data) < HEADER_SIZE:
         raise LogDamaged(file.path, place, "the file ends early")
     header = _Header(*BATCH_HEADER.unpack(data)[6:9])
-    if header.base != index.bases[which]:  # the checksum is the business of those who read the records
+    if header.base != index.bases[which]:  # the checksum is verified when records are read
         raise LogDamaged(file.path, place, f"offset {header.base} where offset {index.bases[which]} belongs")
     return header

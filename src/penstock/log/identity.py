@@ -1,7 +1,7 @@
-"""The identity of a data directory: a small file beside the journal, made with it, by which a directory that was in use
-is told from a new one when the journal is gone.
+"""The identity of a data directory: a small file next to the journal, created with it, by which a directory that was in
+use can be told from a new one if the journal is missing.
 
-Directories that were made before there was such a file are known by what else only a running broker leaves there.
+Directories from before this file existed are recognized by other files that only a running broker creates.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from penstock.log.files import Files, replace
 
 PATH: Final = "IDENTITY"
 OTHER_TRACES: Final = (snapshots.DIRECTORY, "tables", "staging")
-"""Directories in which there is nothing before there is a journal."""
+"""Directories that stay empty until there is a journal."""
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """The content of the file, in JSON: for people, and for programs that want to know one log from another."""
+    """The content of the file, in JSON: for people, and for programs that need to identify a log."""
 
     id: str
     created: str
 
 
 def ensure(files: Files, now: int) -> list[str]:
-    """Make the file, durably, if there is none: the journal is there. `now` is the wall clock, in µs. On a full disk
-    the log can be read all the same; returns what there is to tell of that."""
+    """Create the file, durably, if it does not exist; the journal does. `now` is the wall clock, in µs. A failure, as
+    on a full disk, does not prevent reading; returns notes about it."""
     if PATH in files.list(""):
         return []
     try:
@@ -63,7 +63,7 @@ def read(files: Files) -> str:
 
 
 def traces(files: Files) -> list[str]:
-    """Traces of a journal: files and directories that are made only where one is or was."""
+    """Traces of a journal: files and directories that exist only where there is or was one."""
     found = [PATH] if PATH in _names(files, "") else []
     found += [f"{segment.DIRECTORY}/{name}" for name in _names(files, segment.DIRECTORY) if name.endswith(".index")]
     found += [directory for directory in OTHER_TRACES if any(map(_whole, _names(files, directory)))]
@@ -71,7 +71,7 @@ def traces(files: Files) -> list[str]:
 
 
 def refuse_missing_journal(files: Files) -> None:
-    """For a directory without a single segment: raises JournalMissing if it was in use."""
+    """For a directory without segments: raises JournalMissing if it was in use."""
     found = traces(files)
     if found:
         raise JournalMissing(missing_text(found))

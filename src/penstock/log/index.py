@@ -1,8 +1,8 @@
 """The index of a segment: the positions of its batches by partition and offset.
 
-The index of the file that is being written lives in memory. When the file is closed its index goes to a side file;
-only a summary per partition stays in memory, and the rest is read again when a reader needs it. The side file can
-always be rebuilt from the segment, so a damaged or missing one costs time and nothing else.
+The index of the active file is in memory. When the file is closed, its index is written to a side file; only a summary
+per partition stays in memory, and the rest is read when needed. The side file can always be rebuilt from the segment,
+so a damaged or missing one only costs time.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class BatchPlace(NamedTuple):
 class PartitionIndex:
     """The batches of one partition in one file, in order of offset.
 
-    Reader threads look things up while the loop appends: every lookup goes by the length of `bases`, which is
-    extended last.
+    Reader threads use it while the loop appends: every lookup is bounded by the length of `bases`, which is extended
+    last.
     """
 
     __slots__ = ("bases", "byte_size", "end_offset", "places", "stamps")
@@ -41,7 +41,7 @@ class PartitionIndex:
     def __init__(self) -> None:
         self.bases = array("q")
         self.places = array("q")  # position << 32 | length
-        self.stamps = array("q")  # the highest timestamp up to and including the batch
+        self.stamps = array("q")  # the highest timestamp up to this batch
         self.end_offset = 0
         self.byte_size = 0
 
@@ -54,7 +54,7 @@ class PartitionIndex:
         self.bases.append(base)
 
     def from_offset(self, offset: int) -> Iterator[BatchPlace]:
-        """Places of the batch that holds `offset` and of those behind it."""
+        """Places of the batch that holds `offset` and of all later ones."""
         bases, places = self.bases, self.places
         i = max(bisect_right(bases, offset) - 1, 0)
         while i < len(bases):
@@ -95,7 +95,7 @@ class FileIndex:
         self._live: dict[int, PartitionIndex] = {}
         self._load: Callable[[int, int], bytes] | None = None  # reads the side file: (position, size)
         self._sections: dict[int, int] = {}
-        self._recent: tuple[int, PartitionIndex] | None = None  # what was last read from the side file
+        self._recent: tuple[int, PartitionIndex] | None = None  # the last one read from the side file
         self.last_group = 0
         self.end_position = 0
         self.max_timestamp = 0
@@ -105,7 +105,7 @@ class FileIndex:
         if live is None:
             live = PartitionIndex()
             live.add(base, count, position, length, max_timestamp)
-            self._live[partition] = live  # now: reader threads never find it empty
+            self._live[partition] = live  # only now: reader threads never see it empty
         else:
             live.add(base, count, position, length, max_timestamp)
         if max_timestamp > self.max_timestamp:
@@ -130,11 +130,11 @@ class FileIndex:
             return None
         recent = self._recent
         if recent is not None and recent[0] == partition:
-            return recent[1]  # a reader that catches up asks for the same one again and again
+            return recent[1]  # a reader that catches up needs the same one repeatedly
         size = 8 * extent.batches
         try:
             data = self._load(self._sections[partition], 3 * size)
-        except FileNotFoundError:  # removed just now; whoever did it left another way to it, see `reach_by`
+        except FileNotFoundError:  # just removed; `reach_by` has replaced `_load` before
             data = self._load(self._sections[partition], 3 * size)
         found = PartitionIndex()
         for column, at in ((found.bases, 0), (found.places, size), (found.stamps, 2 * size)):
@@ -145,7 +145,7 @@ class FileIndex:
         return found
 
     def encode(self) -> bytes:
-        """The side file's content."""
+        """The content of the side file."""
         summaries, columns = [], []
         for partition, live in self._live.items():
             extent = self.extent(partition)
@@ -167,7 +167,7 @@ class FileIndex:
         return _MAGIC + crc32c(body).to_bytes(4, "little") + body
 
     def close(self, load: Callable[[int, int], bytes]) -> None:
-        """Forget the batches and keep the summaries: `load` reads what `encode` gave."""
+        """Drop the batches and keep the summaries: `load` reads the encoded index from now on."""
         at = _HEAD.size + _SUMMARY.size * len(self._live)
         for partition, live in self._live.items():
             extent = self.extent(partition)
@@ -179,7 +179,8 @@ class FileIndex:
         self._live = {}
 
     def reach_by(self, load: Callable[[int, int], bytes]) -> None:
-        """Read the side file in this way from now on: it is going to be removed, and readers may still be at it."""
+        """Read the side file with this function from now on: its name is about to be removed while readers may need
+        it."""
         self._load = load
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Latencies: durations that hot paths note, as a histogram and as the last ones. Shared by the log and the broker."""
+"""Latencies of hot paths, as a histogram and as the most recent samples. Shared by the log and the broker."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ LAST_BUCKET: Final = 34  # to 17 s
 
 
 class Latency:
-    """Durations in ns: all of them in a histogram, whose buckets end at powers of two, and the last ones for exact
+    """Durations in ns: all of them in a histogram with buckets at powers of two, and the most recent ones for exact
     percentiles."""
 
     __slots__ = ("_buckets", "_folded", "_next", "_samples", "_sum", "count")
 
     def __init__(self) -> None:
-        self._samples = array("q", bytes(8 * LATENCY_SAMPLES))  # a ring of the last ones
-        self._next = 0  # where the next one goes
-        self._folded = 0  # those from here to `_next` are not in the buckets yet
+        self._samples = array("q", bytes(8 * LATENCY_SAMPLES))  # a ring buffer of the most recent ones
+        self._next = 0  # index of the next one
+        self._folded = 0  # samples from here to `_next` are not in the buckets yet
         self.count = 0  # of samples in the buckets
         self._sum = 0
-        self._buckets = [0] * 65  # how many took up to 2 ** index ns, and more than half of that
+        self._buckets = [0] * 65  # number of samples above 2 ** (index - 1) and up to 2 ** index ns
 
     def add(self, nanoseconds: int) -> None:
         self._samples[self._next] = nanoseconds
@@ -33,7 +33,7 @@ class Latency:
             self._next = self._folded = 0
 
     def _fold(self) -> None:
-        """Count the new samples in the buckets, many at once."""
+        """Add new samples to the buckets, in bulk."""
         buckets, samples = self._buckets, self._samples[self._folded : self._next]
         for nanoseconds in samples:
             buckets[(nanoseconds - 1).bit_length()] += 1
@@ -42,12 +42,12 @@ class Latency:
         self._folded = self._next
 
     def last(self) -> list[int]:
-        """The last ones, at most `LATENCY_SAMPLES`, in no order."""
+        """The most recent samples, at most `LATENCY_SAMPLES`, in no order."""
         wrapped = self.count >= LATENCY_SAMPLES
         return list(self._samples if wrapped else self._samples[: self._next])
 
     def histogram(self) -> tuple[list[tuple[str, float]], float]:
-        """(upper bound in seconds, how many took no longer) for each bucket that a broker can meet, and the sum."""
+        """(upper bound in seconds, cumulative count) for each relevant bucket, and the sum in seconds."""
         self._fold()
         totals = list(accumulate(self._buckets))
         buckets = [(str(2**index / 1e9), float(totals[index])) for index in range(FIRST_BUCKET, LAST_BUCKET + 1)]
@@ -55,7 +55,7 @@ class Latency:
 
 
 def quantiles(samples: list[int], fractions: list[float]) -> list[int]:
-    """Exact ones, of these samples; zeros if there are none."""
+    """Exact quantiles of these samples; zeros if there are none."""
     ordered = sorted(samples)
     if not ordered:
         return [0] * len(fractions)

@@ -1,6 +1,6 @@
 """One process per data directory, by a lock on a file in it. The kernel releases it when the process ends.
 
-Who only reads takes no lock; `holder` tells whether somebody has it.
+Readers take no lock; `holder` returns who holds it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Final
 from penstock.log.errors import DirectoryLocked
 
 _NAME: Final = "LOCK"
-_TRIES: Final = 5  # `holder` has the lock for a moment, and that must not keep a broker from starting
-_PAUSE: Final = 0.02  # seconds between them
+_TRIES: Final = 5  # `holder` takes the lock briefly, which must not prevent a broker from starting
+_PAUSE: Final = 0.02  # seconds between tries
 
 
 def holder(directory: str) -> str | None:
@@ -44,7 +44,7 @@ class DirectoryLock:
         self._fd = -1
 
     def acquire(self) -> None:
-        """Raises DirectoryLocked, which says who holds it."""
+        """Raises DirectoryLocked, which names the holder."""
         os.makedirs(os.path.dirname(self._path), 0o750, exist_ok=True)
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         for tries_left in reversed(range(_TRIES)):

@@ -1,4 +1,4 @@
-"""Appends on their way to the disk: the group that collects them, and then is written."""
+"""The group that collects appends and then is written to disk."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from penstock.log.engine import CommitGroup, PartitionId, Prepared, Records, Wri
 from penstock.log.errors import OffsetMismatch
 from penstock.log.segment import Segment
 
-BATCH_BYTES: Final = 1 << 20  # a batch that has reached this size takes no further append
+BATCH_BYTES: Final = 1 << 20  # a batch of this size accepts no more appends
 
 
 class PreparedBatch:
-    """Columns with their place in a partition. It takes no further append."""
+    """Columns with their offsets in a partition. It accepts no more appends."""
 
     __slots__ = ("_base_offset", "_columns", "_door", "_partition", "_timestamp", "count")
 
@@ -35,9 +35,9 @@ class PreparedBatch:
 
 
 class PendingGroup:
-    """Open, it collects appends; sealed, it goes to the disk. Events come before records.
+    """A commit group: open, it collects appends; sealed, it is written. Events precede records.
 
-    It is one object for both, because a group of one small append is the most frequent thing that the log does."""
+    One class serves both purposes, because a group of one small append is the log's most frequent operation."""
 
     __slots__ = (
         "_open_batches",
@@ -61,12 +61,12 @@ class PendingGroup:
         "write_ns",
     )
 
-    file: Segment  # where it was written,
-    place: int  # and where in it,
-    write_ns: int  # and how long that took
+    file: Segment  # in which it was written
+    place: int  # its position in the file
+    write_ns: int  # duration of the write
     number: int
-    position: int  # before it
-    advance: int  # positions it takes
+    position: int  # before the group
+    advance: int  # number of positions in it
     timestamp: int
     must_sync: bool
     roll: bool  # start a new segment with it
@@ -100,13 +100,13 @@ class PendingGroup:
         batches.append(PreparedBatch(partition, prepared.columns, offset, timestamp, door))
 
     def seal(self, number: int, position: int, timestamp: int, *, must_sync: bool, roll: bool) -> None:
-        """Finish the batches. It takes no more appends."""
+        """Finish the batches. The group accepts no more appends."""
         self.number = number
         self.position = position
         self.timestamp = timestamp
         self.must_sync = must_sync
         self.roll = roll
-        self.snapshot: bytes | None = None  # to be kept once it is written
+        self.snapshot: bytes | None = None  # to be stored after the write
         self.published = False
         end = position + len(self.events)
         self.batches = []
@@ -118,7 +118,7 @@ class PendingGroup:
 
 
 def size_of(writes: Sequence[Write], events: Sequence[bytes]) -> int:
-    """About what an append takes in the journal."""
+    """The approximate size of an append in the journal."""
     size = sum(map(len, events)) + 64 * len(events) if events else 0
     for records in writes:
         if isinstance(records, Prepared):
@@ -133,8 +133,8 @@ def size_of(writes: Sequence[Write], events: Sequence[bytes]) -> int:
 
 
 def check_writes(writes: Sequence[Write], next_offset: Callable[[PartitionId], int]) -> None:
-    """Whether they are where they expect to be, and in columns of equal length. Raises OffsetMismatch or ValueError."""
-    if len(writes) == 1 and (only := writes[0]).expected_offset is None:  # as most are
+    """Check expected offsets, and that columns have equal length. Raises OffsetMismatch or ValueError."""
+    if len(writes) == 1 and (only := writes[0]).expected_offset is None:  # the usual case
         if isinstance(only, Prepared) or only.keys is not None or only.headers is not None or only.expires is not None:
             _check_columns(only)
         return
@@ -148,7 +148,7 @@ def check_writes(writes: Sequence[Write], next_offset: Callable[[PartitionId], i
 
 
 def _check_columns(records: Write) -> int:
-    """The number of records."""
+    """The number of records. Raises ValueError for columns of different lengths."""
     if isinstance(records, Prepared):
         return records.columns.count
     count = len(records.values)

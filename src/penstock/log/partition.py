@@ -1,4 +1,4 @@
-"""One partition as the running log knows it: its bounds, and its newest batches in memory."""
+"""One partition of the running log: its bounds, and its newest batches in memory."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Final
 from penstock.log.batch import Batch, RecordSlice
 from penstock.log.slice_collector import SliceCollector
 
-BATCH_OVERHEAD: Final = 512  # what a batch in memory costs beside its bytes
+BATCH_OVERHEAD: Final = 512  # memory of a batch besides its bytes
 
 
 class PartitionLog:
-    """Offsets from `start` are readable up to `high_watermark`; appends get offsets from `next_offset`, and times that
-    are not below `newest`."""
+    """Offsets from `start` up to `high_watermark` are readable; appends get offsets from `next_offset` on, and
+    timestamps that are not below `newest`."""
 
     __slots__ = ("_last", "high_watermark", "newest", "next_offset", "start", "tail", "watchers")
 
@@ -26,10 +26,10 @@ class PartitionLog:
         self.newest = 0  # the timestamp of the last append, µs
         self.tail: deque[Batch] = deque()
         self.watchers: list[Callable[[], None]] = []
-        self._last = 0  # which batch of the tail was read last: most reads go on where another ended
+        self._last = 0  # index in the tail of the batch read last: most reads continue where another ended
 
     def slices(self, offset: int, max_bytes: int, max_records: int) -> list[RecordSlice] | None:
-        """Committed records from memory, or None if `offset` is not there any more."""
+        """Committed records from memory, or None if `offset` is no longer there."""
         tail = self.tail
         if not tail or offset < tail[0].base_offset:
             return None
@@ -61,13 +61,13 @@ def _base_offset(batch: Batch) -> int:
 
 
 class Tail:
-    """The newest batches of all partitions together, up to a number of bytes; the oldest go first."""
+    """The newest batches of all partitions together, up to a number of bytes; the oldest are evicted first."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._size = 0
-        self._order: deque[tuple[PartitionLog, int]] = deque()  # whose batch is next to go, and its cost
-        self._kept = 0  # how many of the newest must stay because they are not on disk yet
+        self._order: deque[tuple[PartitionLog, int]] = deque()  # the partition of each batch and its cost, oldest first
+        self._kept = 0  # number of the newest batches that must stay because they are not on disk yet
 
     def add(self, partition: PartitionLog, batch: Batch) -> None:
         cost = len(batch.data) + BATCH_OVERHEAD
@@ -77,7 +77,7 @@ class Tail:
         self._kept += 1
 
     def written(self, batches: int) -> None:
-        """The oldest `batches` of those added are on disk now."""
+        """The oldest `batches` of those not on disk have been written."""
         self._kept -= batches
         order = self._order
         while self._size > self._limit and len(order) > self._kept:

@@ -1,7 +1,7 @@
-"""Idempotent appends: which appends of each producer are already in the log, and where.
+"""Idempotent appends: the appends of each producer that are already in the log, and their offsets.
 
-The table is a view of `Produced` events in the journal. It is updated when an append is accepted, before it is
-committed, so that a repeat that arrives meanwhile gets the same answer; an append that fails is undone.
+The table is a view of the `Produced` events in the journal. It is updated when an append is accepted, before the
+commit, so that a concurrent repeat gets the same result; a failed append is rolled back.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from penstock.log.engine import CommitGroup, GroupState, Producer
 from penstock.log.errors import LogError, ProducerFenced, SequenceOutOfOrder
 
 KNOWN_APPENDS: Final = 5  # per producer; a client with more appends in flight must not repeat older ones
-KNOWN_PRODUCERS: Final = 10_000  # of the owner that has most of them, the one that was quiet for longest is forgotten
+KNOWN_PRODUCERS: Final = 10_000  # beyond it, the least recently used one of the owner with the most is evicted
 
 
 class Produced(msgspec.Struct, frozen=True, tag="p", array_like=True):
@@ -25,7 +25,7 @@ class Produced(msgspec.Struct, frozen=True, tag="p", array_like=True):
     sequence: int
     base_offsets: tuple[int, ...]
     timestamp: int
-    owner: bytes = b""  # who makes room when there are too many producers
+    owner: bytes = b""  # for fair eviction, see `KNOWN_PRODUCERS`
 
 
 class Known(msgspec.Struct, frozen=True, array_like=True):
@@ -43,8 +43,8 @@ class ProducerTable:
         self.uncommitted: dict[tuple[bytes, int, int], CommitGroup] = {}
 
     def check(self, producer: Producer) -> tuple[Produced, CommitGroup | None] | None:
-        """The first outcome if this is a repeat (with its group if that is not committed yet), None if it is
-        the next append of its producer; otherwise an error."""
+        """The first outcome if this is a repeat (with its group if that is not committed yet), None if it is the next
+        append of its producer. Raises ProducerFenced, SequenceOutOfOrder or LogError otherwise."""
         if not 1 <= len(producer.id) <= 64 or producer.epoch < 0 or producer.sequence < 0:
             raise LogError("a producer id has 1 to 64 bytes; epoch and sequence are not negative")
         known = self._known.get(producer.id)
@@ -61,7 +61,7 @@ class ProducerTable:
         return None
 
     def accept(self, produced: Produced, group: CommitGroup) -> None:
-        """An append that `check` let pass has been put into `group`."""
+        """Record an append that passed `check` and is in `group`."""
         before, evicted = self._known.get(produced.producer), None
         self.apply(produced)
         if before is None and len(self._known) > KNOWN_PRODUCERS:
@@ -78,7 +78,7 @@ class ProducerTable:
         self._known[produced.producer] = Known(produced.epoch, (*earlier, produced))
 
     def _evict(self) -> tuple[bytes, Known]:
-        """Whoever has most producers makes room, so that nobody can make the log forget those of others."""
+        """Evict a producer of the owner with the most, so that no owner can evict those of others."""
         largest = max(self._owned.values(), key=len)
         oldest = next(iter(largest))
         known = self._known.pop(oldest)
@@ -103,13 +103,13 @@ class ProducerTable:
             self._evict()
 
     def settle(self) -> None:
-        """Groups have been committed: forget how to undo them. They commit in order, so the open ones are last."""
+        """Drop the undo information of committed groups. Groups commit in order, so the open ones are last."""
         if self.uncommitted:
             self.uncommitted = {key: group for key, group in self.uncommitted.items() if group.state is GroupState.OPEN}
             del self._undo[: len(self._undo) - len(self.uncommitted)]
 
     def roll_back(self) -> None:
-        """Every open group failed."""
+        """Undo the appends of all open groups, which failed."""
         for producer, before, evicted_id, evicted in reversed(self._undo):
             del self._known[producer]
             if before is not None:

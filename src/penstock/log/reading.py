@@ -1,4 +1,4 @@
-"""Plans to read: from memory, or from segments on any thread."""
+"""Read plans: from memory, or from segments on any thread."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from penstock.log.index import BatchPlace
 from penstock.log.segment import Segment
 from penstock.log.slice_collector import SliceCollector
 
-_READ_BYTES: Final = 4 << 20  # most bytes of one read from a file
+_READ_BYTES: Final = 4 << 20  # maximum of one read from a file
 _GAP_BYTES: Final = 64 << 10  # small batches this close to each other are read together
-_SMALL_BYTES: Final = 16 << 10  # a larger batch is read alone: a system call costs less than copying it once more
+_SMALL_BYTES: Final = 16 << 10  # a larger batch is read separately: a system call costs less than copying it once more
 
 
 class BatchCache:
-    """The last batches read from disk: a reader that takes small bites of a large batch reads it once."""
+    """The most recent batches read from disk: a reader with small fetches reads a large batch only once."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -46,7 +46,7 @@ class BatchCache:
 
 
 class ReadyPlan:
-    """A read that memory has answered."""
+    """A read from memory, already done."""
 
     __slots__ = ("_slices",)
     ready = True
@@ -92,7 +92,7 @@ class DiskPlan:
             raise
 
     def run_within(self, max_bytes: int, max_records: int) -> list[RecordSlice]:
-        """`run` with what is left of the limits when something else was read before: perhaps nothing."""
+        """`run` with the rest of the limits after another read; may return nothing."""
         if max_bytes <= 0 or max_records <= 0:
             return []
         self._max_bytes, self._max_records = max_bytes, max_records
@@ -122,7 +122,7 @@ class DiskPlan:
 
 
 def runs(places: Iterator[BatchPlace], wanted: int) -> Iterator[list[BatchPlace]]:
-    """Neighbouring batches, to be read together."""
+    """Runs of adjacent batches, to be read together."""
     run: list[BatchPlace] = []
     for place in places:
         if run:
@@ -138,7 +138,7 @@ def runs(places: Iterator[BatchPlace], wanted: int) -> Iterator[list[BatchPlace]
 
 
 def read_batches(file: Segment, places: list[BatchPlace], cache: BatchCache) -> Iterator[Batch]:
-    """The batches at these neighbouring places, by one read. Raises LogDamaged."""
+    """The batches at these adjacent places, with one read. Raises LogDamaged."""
     if len(places) == 1 and (cached := cache.get(file.sequence, places[0].position)) is not None:
         yield cached
         return
@@ -156,7 +156,8 @@ def read_batches(file: Segment, places: list[BatchPlace], cache: BatchCache) -> 
 
 
 def files_from(segments: Sequence[Segment], partition: int, offset: int) -> tuple[list[Segment], int]:
-    """The files that hold the partition from `offset` on, or from where they begin, and the first offset in them."""
+    """The files that hold the partition from `offset` on, or from their own beginning if that is later, and the first
+    offset in them."""
     files: list[Segment] = []
     first = 0
     for segment in reversed(segments):

@@ -1,7 +1,7 @@
-"""Opening a journal: which files there are, what they hold, where the next group goes.
+"""Opening a journal: finds its files and their contents, and the position of the next group.
 
-Closed files are taken by their index; the last file is scanned and a torn tail cut off. Anything else that is not
-as it was written stops the opening with the place and the reason.
+Closed files are opened by their index; the last file is scanned, and a torn tail is truncated. Any other deviation
+fails the opening, with the location and the reason.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from penstock.log.tiering_state import TableEnd, TableEnds, TieringState
 
 
 class Trimmed(msgspec.Struct, frozen=True, tag="t", array_like=True):
-    """The journal's record of log starts that moved up."""
+    """The journal's record of advanced log starts."""
 
     starts: dict[int, int]
-    drop: bool  # the partitions are gone for good
+    drop: bool  # the partitions are removed permanently
 
 
 _EVENTS: Final = msgspec.msgpack.Decoder(Produced | Trimmed | TieringState)
@@ -47,13 +47,13 @@ class OpenedLog:
     end: int  # in the last file
     last_group: int
     position: int
-    events: list[Event] = field(default_factory=list)  # of the last file, which has been read anyway
+    events: list[Event] = field(default_factory=list)  # of the last file, which is scanned anyway
     notes: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class View:
-    """The log's own state: producers, table ends, positions."""
+    """The log's own state: producers, table ends, offset ranges."""
 
     ranges: dict[int, tuple[int, int]]  # of each partition: log start and next offset
     dropped: set[int]
@@ -62,7 +62,7 @@ class View:
 
 
 def open_journal(files: Files, file_bytes: int, now: int) -> OpenedLog:
-    """Raises LogDamaged or JournalMissing, and then nothing has been changed."""
+    """Raises LogDamaged or JournalMissing, without having changed anything."""
     if not segment.exist(files):
         identity.refuse_missing_journal(files)
     for directory in (segment.DIRECTORY, snapshots.DIRECTORY):
@@ -85,16 +85,16 @@ def open_journal(files: Files, file_bytes: int, now: int) -> OpenedLog:
     held = held_ranges(opened)
     _settle_end(scan, last, notes)
     _remove_leftovers(files)
-    # A process that was killed may have written what it never synced. What is served from now on must be on disk.
+    # A killed process may have written bytes that it never synced. Everything served from now on must be on disk.
     last.file.sync()
     for directory in (segment.DIRECTORY, snapshots.DIRECTORY):
         files.sync_directory(directory)
-    notes += identity.ensure(files, now)  # an earlier version made none
+    notes += identity.ensure(files, now)  # missing in directories of earlier versions
     return OpenedLog(opened, held, scan.end, scan.next_group - 1, scan.next_position, events, notes)
 
 
 def _settle_end(scan: Scan, last: Segment, notes: list[str]) -> None:
-    """Decide what lies behind the last whole group of the journal."""
+    """Handle what follows the last complete group of the journal: a torn tail, or damage."""
     if scan.ended:
         raise LogDamaged(journal_path(last.sequence + 1), 0, "the file is missing")
     proof = scan.proof_of_damage()
@@ -110,7 +110,7 @@ def _settle_end(scan: Scan, last: Segment, notes: list[str]) -> None:
 
 
 def _load_closed(files: Files, file: Segment, following: Segment, notes: list[str]) -> None:
-    """Take the index of a closed file, or rebuild it by a scan. `following` proves that it was whole."""
+    """Load the index of a closed file, or rebuild it by a scan. `following` proves that the file was complete."""
     try:
         file.index = side_index(files, file, following)
         return
@@ -130,7 +130,7 @@ def _load_closed(files: Files, file: Segment, following: Segment, notes: list[st
 
 
 def read_closed(files: Files, sequence: int) -> Segment:
-    """A closed file with its index, for one who only reads. Raises LogDamaged, or FileNotFoundError if it is gone."""
+    """A closed file with its index, for readers. Raises LogDamaged, or FileNotFoundError if it was removed."""
     file = Segment.open(files, sequence, writable=False)
     following = Segment.open(files, sequence + 1, writable=False)
     file.next_position = following.first_position
@@ -152,7 +152,7 @@ def side_index(files: Files, file: Segment, following: Segment) -> FileIndex:
 
 
 def index_groups(file: Segment, scan: Scan, events: list[Event] | None = None) -> None:
-    """Index every group that can be read, and collect its events."""
+    """Index every readable group, and collect its events."""
     ends: dict[int, int] = {}
     add = file.index.add
     for group in scan.groups():
@@ -190,19 +190,19 @@ def table_ends(group: ScannedGroup) -> dict[int, TableEnd]:
 
 
 class ForeignGroup(NamedTuple):
-    """A whole group that comes from elsewhere than the segments here."""
+    """A complete group from another source than the local segments."""
 
     number: int
     position: int
     timestamp: int
     advance: int
     events: list[bytes]  # encoded entries
-    own_events: list[Produced | Trimmed | TieringState]  # those of the log itself
+    own_events: list[Produced | Trimmed | TieringState]  # the decoded events of the log itself
     batches: list[Batch]
 
 
 def foreign_group(data: bytes, salt: int) -> ForeignGroup:
-    """A group as it was written to a file with this salt. Raises GroupDamaged."""
+    """Decode a group that was written with this salt. Raises GroupDamaged."""
     header = decode_header(data, 0, salt) if len(data) >= HEADER_SIZE else None
     if header is None or header.length != len(data):
         raise GroupDamaged("not a whole group")
@@ -220,7 +220,7 @@ def foreign_group(data: bytes, salt: int) -> ForeignGroup:
 
 
 def close_index(files: Files, file: Segment) -> None:
-    """Write the index of a closed file beside it, and keep only its summary in memory. Raises OSError."""
+    """Write the index of a closed file to its side file, and keep only the summary in memory. Raises OSError."""
     replace(files, index_path(file.sequence), file.index.encode(), f"{segment.DIRECTORY}/index.tmp")
     file.index.close(side_file_reader(files, file.sequence))
 
@@ -234,7 +234,7 @@ def side_file_reader(files: Files, sequence: int) -> Callable[[int, int], bytes]
 
 
 def _remove_leftovers(files: Files) -> None:
-    """Files that were being made when the process ended."""
+    """Remove incomplete files of a process that was killed."""
     for directory in (segment.DIRECTORY, snapshots.DIRECTORY):
         names = files.list(directory)
         for name in names:
@@ -246,8 +246,8 @@ def _remove_leftovers(files: Files) -> None:
 def replay(
     files: list[Segment], after: int, until: int, last: list[Event] | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """(owner, payload) of every event in the groups behind `after`, up to `until`. Reads the disk; not the last
-    file if its events are given. Raises LogDamaged."""
+    """(owner, payload) of every event in the groups after `after`, up to `until`. Reads the disk, except for the last
+    file if its events are passed. Raises LogDamaged."""
     for file, following in zip(files, [*files[1:], None], strict=True):
         if following is not None and following.first_group <= after + 1:
             continue
@@ -274,8 +274,8 @@ def rebuild(
     events: Iterator[tuple[int, bytes]],
     others: list[bytes],
 ) -> View:
-    """The view after the last group: the snapshot, the events after it, and what the files hold. Events that are
-    not the log's own are put into `others`. The files may begin above a log start if a table has the rest."""
+    """The log's state after the last group: from the snapshot, the events after it, and the files. Events of other
+    owners are appended to `others`. The files may begin above a log start if a table has the rest."""
     first, last = files[0], files[-1]
     after = snapshot.group if snapshot else 0
     if first.first_group > after + 1:
@@ -335,7 +335,8 @@ def newest_timestamps(files: list[Segment], table_ends: TableEnds) -> dict[int, 
 
 
 def held_ranges(files: list[Segment]) -> dict[int, tuple[int, int]]:
-    """The offset range of each partition in the segments. Every partition goes on in the next file where it stopped."""
+    """The offset range of each partition in the segments. Raises LogDamaged if a partition does not continue in the
+    next file where it ended."""
     held: dict[int, tuple[int, int]] = {}
     for file in files:
         for partition in file.index.partitions():

@@ -1,4 +1,4 @@
-"""Removing segments that nobody needs any more."""
+"""Removing unneeded segments."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ logger = logging.getLogger(__name__)
 
 
 def remove_files(files: Files, segments: Sequence[Segment]) -> Iterator[Segment]:
-    """Remove them, oldest first, each for good before the next: a gap would look like damage. Gives those that are
-    gone; one that cannot be removed is the last, and the next start finds it again."""
+    """Remove segments, oldest first, each durably before the next: a gap would look like damage. Yields those that were
+    removed; stops at one that cannot be removed, which the next start finds again."""
     for segment in segments:
         try:
             _keep_readable(files, segment)
@@ -29,7 +29,8 @@ def remove_files(files: Files, segments: Sequence[Segment]) -> Iterator[Segment]
 
 
 def _keep_readable(files: Files, segment: Segment) -> None:
-    """For reads that were planned before: they hold the segment open, but its index only by name."""
-    with contextlib.suppress(FileNotFoundError):  # it was never written, and is in memory
+    """Keep the index readable for reads that were planned before: they have the segment open, but access its index by
+    name."""
+    with contextlib.suppress(FileNotFoundError):  # never written: it is in memory
         side = files.open(index_path(segment.sequence), writable=False)
         segment.index.reach_by(side.read)

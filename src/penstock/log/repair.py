@@ -1,8 +1,8 @@
-"""Making a damaged log usable again, on an operator's explicit wish.
+"""Repairs a damaged log, on an operator's explicit request.
 
-The journal is cut at its first damage: it is one order of things, and with a hole it would be another log. If its
-oldest files are missing, log start offsets move up to what is there, in files or, as the journal says, in tables.
-Whatever is removed or changed is copied first. Tables are not touched.
+The journal is truncated at its first damage: it is one total order, and must not have a hole. If its oldest files are
+missing, log start offsets are advanced to what exists, in files or, according to the journal, in tables. Everything
+that is removed or changed is copied first. Tables are not changed.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _CHUNK: Final = 4 << 20
 
 
 def repair(files: Files, keep: str) -> Report:
-    """Returns what was found before anything was changed.
+    """Returns the damage found before any change.
 
-    Everything that is removed or changed is first copied, whole, into the directory `keep`. Raises LogError if no
-    working log would be left, and then nothing is changed.
+    Everything that is removed or changed is first copied, whole, into the directory `keep`. Raises LogError, without
+    any change, if no working log would be left.
     """
     report = verify(files)
     if not report.damage:
@@ -52,14 +52,14 @@ def repair(files: Files, keep: str) -> Report:
         if sequence >= cut.sequence:
             discarded += [index_path(sequence)] if _exists(files, index_path(sequence)) else []
     if cut.end == 0 and _exists(files, identity.PATH):
-        discarded.append(identity.PATH)  # nothing is left, and the next start begins anew
+        discarded.append(identity.PATH)  # nothing is left: the next start creates a new log
     changed = {group: data for group in usable if (data := _with_starts(files, group, cut)) is not None}
     for path in [*discarded, *map(snapshots.snapshot_path, changed)]:
         _copy(files, path, keep)
     if cut.end:
         _copy(files, journal_path(cut.sequence), keep)
     files.sync_directory(keep)
-    # Newest first: if this is interrupted, what is left is still a journal with its damage at the end.
+    # Newest first: if this is interrupted, the rest is still a journal with its damage at the end.
     for path in reversed(discarded):
         files.remove(path)
     for directory in (segment.DIRECTORY, snapshots.DIRECTORY, ""):
@@ -72,8 +72,8 @@ def repair(files: Files, keep: str) -> Report:
 
 
 def _with_starts(files: Files, group: int, cut: _Cut) -> bytes | None:
-    """The snapshot with what tables have, and log starts moved up to what files and tables hold; None if it has to stay
-    as it is."""
+    """The snapshot with the known table ends, and log starts advanced to what files and tables hold; None if it need
+    not change."""
     snapshot = snapshots.load(files, group)
     assert snapshot is not None
     ranges = {}
@@ -100,7 +100,7 @@ class _Cut:
     sequence: int
     end: int
     size: int = 0  # of the file
-    held: dict[int, tuple[int, int]] = field(default_factory=dict)  # offsets of each partition that are kept
+    held: dict[int, tuple[int, int]] = field(default_factory=dict)  # the offsets of each partition that are kept
     table_ends: dict[int, TableEnd] = field(default_factory=dict)  # what tables have
 
 
@@ -127,8 +127,8 @@ def _find_cut(files: Files) -> _Cut:
 
 
 def _known_ends(files: Files, cut: _Cut) -> dict[int, TableEnd]:
-    """The table ends of what is kept, as far as anything readable tells: what was cut off may have been
-    the only place where it stood, and the files that it let go are gone."""
+    """The table ends of what is kept, from every readable source: the part that is cut off may be the only one that has
+    them, and the files that they freed are gone."""
     known = TableEnds()
     for group in snapshots.groups(files):
         if (snapshot := snapshots.load(files, group)) is not None:
@@ -149,7 +149,7 @@ def _known_ends(files: Files, cut: _Cut) -> dict[int, TableEnd]:
 
 
 def _good_groups(scan: Scan, cut: _Cut) -> Iterator[tuple[int, int]]:
-    """(end, number) of each group that continues the one before it."""
+    """(end, number) of each group that continues the previous one."""
     for group in scan.groups():
         for batch in batches(group):
             first, end = cut.held.get(batch.partition, (batch.base_offset, batch.base_offset))

@@ -1,4 +1,4 @@
-"""Retention: pure decisions about which segments to remove."""
+"""Retention: pure functions that decide which segments to remove."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ def new_starts(
     now: int,
     newest_in_tables: Mapping[PartitionId, int] = _NO_TABLES,
 ) -> dict[PartitionId, int]:
-    """Log starts that retention moves up. `closed` are the closed files, oldest first; a file's share of a
-    partition goes as a whole, and never the share of the active file.
+    """Log starts that retention advances. `closed` are the closed files, oldest first; a partition's records in a file
+    are removed together, and never those in the active file.
 
-    `newest_in_tables` is, for partitions that begin in a table, the time of the newest record that only the table has.
-    What is in the table goes before anything in a file; as long as it is young enough, age removes nothing here."""
+    `newest_in_tables`: for partitions that begin in a table, the time of the newest record that only the table has.
+    Records in the table are removed before those in files; while they are young enough, nothing in the files is removed
+    by age."""
     moved = {}
     kept = {partition: extent.byte_size for partition, extent in active.items()}
     for extents in closed:
@@ -48,7 +49,7 @@ def new_starts(
 
 
 def removable(closed: Sequence[Mapping[PartitionId, Extent]], starts: Mapping[PartitionId, int]) -> int:
-    """The number of oldest segments that hold nothing that is still wanted: nothing from these offsets on."""
+    """The number of oldest segments without retained records: nothing from these offsets on."""
     for number, extents in enumerate(closed):
         if any(extent.end_offset > starts.get(partition, 0) for partition, extent in extents.items()):
             return number
