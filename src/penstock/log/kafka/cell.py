@@ -1,6 +1,6 @@
-"""A cell: a journal, and the engine whose segments are a cache of it. Reading it, following it, and claiming it.
+"""A cell: a journal, and the engine whose segments are its cache. Reads, follows and claims the journal.
 
-Everything here blocks, and is done before a broker uses the engine; what comes then is the business of `committer.py`.
+Everything here blocks, and happens before a broker uses the engine; afterwards `committer.py` takes over.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from penstock.log.recovery import ForeignGroup, foreign_group
 
 logger = logging.getLogger(__name__)
 
-READ_SECONDS: Final = 10.0  # without a record that is known to be there: the journal is taken to be away
+READ_SECONDS: Final = 10.0  # without an existing record, after which Kafka counts as unavailable
 CLAIM_SECONDS: Final = 10.0
 _STEP: Final = 0.25
 _SPEAKING: Final = frozenset({Verdict.COUNTS, Verdict.BEGINS, Verdict.ALIVE})
 
 
 def advance(view: View, record: JournalRecord) -> tuple[View, Verdict]:
-    """One record further. Offsets have no gaps."""
+    """Process one record. Offsets have no gaps."""
     if record.offset != view.offset:
         raise WrongJournal(f"offset {record.offset} of the journal's topic where offset {view.offset} belongs")
     if record.stamp is None:
@@ -46,7 +46,7 @@ def decode(record: JournalRecord) -> ForeignGroup:
 
 
 def records_until(reader: JournalReader, view: View, end: int) -> Iterator[tuple[View, JournalRecord, Verdict]]:
-    """The records up to the offset `end`, which is there, each with the view behind it. Raises LogUnavailable."""
+    """The records up to the offset `end`, which must exist, each with the view after it. Raises LogUnavailable."""
     give_up = time.monotonic() + READ_SECONDS
     while view.offset < end:
         records = reader.read(_STEP)
@@ -56,7 +56,7 @@ def records_until(reader: JournalReader, view: View, end: int) -> Iterator[tuple
             raise LogUnavailable(f"Kafka does not give offset {view.offset} of the journal, which ends at {end}")
         for record in records:
             if record.offset < view.offset:
-                continue  # a reader may begin with a batch that begins earlier
+                continue  # a reader may start with a batch that begins earlier
             view, verdict = advance(view, record)
             yield view, record, verdict
 
@@ -64,7 +64,7 @@ def records_until(reader: JournalReader, view: View, end: int) -> Iterator[tuple
 def read_until(
     reader: JournalReader, view: View, end: int, found: Callable[[View, JournalRecord, Verdict], None]
 ) -> View:
-    """Read up to the offset `end`, which is there. Raises LogUnavailable."""
+    """Read up to the offset `end`, which must exist. Raises LogUnavailable."""
     for behind, record, verdict in records_until(reader, view, end):
         found(behind, record, verdict)
         view = behind
@@ -79,8 +79,8 @@ def claim_term(
     value: bytes,
     found: Callable[[View, JournalRecord, Verdict], None],
 ) -> tuple[View, JournalProducer | None]:
-    """Claim the next term, and read the journal up to the claim: the producer if it counts and nothing came behind it,
-    None if another owner was quicker. Raises LogUnavailable."""
+    """Claim the next term, and read the journal up to the claim: the producer if the claim succeeded and no later one
+    followed, None if another owner was faster. Raises LogUnavailable."""
     stamp = claim(view, owner)
     producer = journal.producer()
     try:
@@ -110,7 +110,7 @@ def _send_and_wait(producer: JournalProducer, stamp: Stamp, value: bytes) -> int
 
 
 class Cell:
-    """The journal and its cache, before this broker owns it."""
+    """A journal and its cache, before this broker owns it."""
 
     def __init__(
         self,
@@ -123,13 +123,13 @@ class Cell:
         self.journal = journal
         self.engine = engine
         self.view = view
-        self.owner = owner  # the value of the claim in force
+        self.owner = owner  # the value of the current claim
         self.landmarks = list(landmarks)  # of the segments
-        self.heard = time.monotonic()  # when the owner last gave a sign
+        self.heard = time.monotonic()  # time of the last sign of life from the owner
         self._reader: JournalReader | None = None
 
     def catch_up(self) -> None:
-        """Read to the end. Raises LogUnavailable, JournalTrimmed, WrongJournal or what `FileEngine.ingest` raises."""
+        """Read to the end. Raises LogUnavailable, JournalTrimmed, WrongJournal or the errors of `FileEngine.ingest`."""
         first, end = self.journal.bounds()
         if self.view.offset < first:
             raise JournalTrimmed(
@@ -147,7 +147,7 @@ class Cell:
             )
 
     def follow(self, seconds: float) -> None:
-        """Read what comes within that time. Raises as `catch_up`."""
+        """Read records that arrive within that time. Raises as `catch_up`."""
         for record in self._open_reader().read(seconds):
             if record.offset >= self.view.offset:
                 self.view, verdict = advance(self.view, record)
@@ -186,7 +186,7 @@ class Cell:
         return self._reader
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         if self._reader is not None:
             with closing(self._reader):
                 self._reader = None

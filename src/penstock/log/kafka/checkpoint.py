@@ -1,6 +1,7 @@
-"""The checkpoint: which journal a data directory is the cache of, and up to where. A small file beside the segments.
+"""The checkpoint: which journal a data directory caches, and up to which offset. A small file next to the segments.
 
-It is written now and then, after a sync of the segments; what they have beyond it is read again, and passed over."""
+It is written periodically, after a sync of the segments; groups that they have beyond it are read again, and
+skipped."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from penstock.log.kafka.fencing import Term, View
 from penstock.log.kafka.landmarks import Landmark
 
 PATH: Final = "KAFKA"
-COPY: Final = "COPY"  # beside it while the directory is being filled by `penstock storage copy`
+COPY: Final = "COPY"  # exists while `penstock storage copy` fills the directory
 
 
 class WrongJournal(LogError):
@@ -25,10 +26,10 @@ class WrongJournal(LogError):
 
 
 class Source(msgspec.Struct, frozen=True):
-    """The journal that a directory is the cache of."""
+    """The journal that a directory caches."""
 
     cluster: str  # Kafka's id of the cluster
-    topic: str  # Kafka's id of the topic: it is another if the topic was made anew
+    topic: str  # Kafka's id of the topic: it changes if the topic is recreated
     name: str
     cell: int
 
@@ -37,12 +38,12 @@ class Checkpoint(msgspec.Struct, frozen=True):
     """The content of the file, in JSON."""
 
     source: Source
-    offset: int = 0  # of the next record to be read
+    offset: int = 0  # of the next record to read
     term: tuple[int, str] = (0, "")
     group: int = 0
     owner: str = ""  # the value of the claim of that term
-    landmarks: list[Landmark] = []  # of the segments that are here
-    filling: bool = False  # the segments do not reach the snapshot that they need: see `filling.py`
+    landmarks: list[Landmark] = []  # of the local segments
+    filling: bool = False  # the segments do not reach the snapshot that they need yet: see `filling.py`
 
     @property
     def view(self) -> View:
@@ -50,7 +51,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
 
 def load(files: Files) -> Checkpoint | None:
-    """Raises LogError if there is one and it cannot be read."""
+    """The checkpoint, or None. Raises LogError if it cannot be decoded."""
     if PATH not in files.list(""):
         return None
     with contextlib.closing(files.open(PATH, writable=False)) as file:
@@ -81,7 +82,8 @@ def store(
 
 
 def adopt(files: Files, source: Source) -> Checkpoint:
-    """The place to read on from. A directory without a journal becomes the cache of this one. Raises WrongJournal."""
+    """The checkpoint to continue from. A directory without a journal becomes the cache of this one. Raises
+    WrongJournal."""
     found = load(files)
     if found is None:
         if segment.exist(files):
@@ -97,7 +99,8 @@ def adopt(files: Files, source: Source) -> Checkpoint:
 
 
 def refuse_cache(files: Files) -> None:
-    """For those who would write to the segments alone. Raises WrongJournal."""
+    """Refuse a directory that caches a journal, for callers that would write to the segments alone. Raises
+    WrongJournal."""
     try:
         names = files.list("")
     except FileNotFoundError:

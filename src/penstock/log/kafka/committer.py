@@ -1,9 +1,10 @@
-"""The committer of an owner: groups go to Kafka, several at a time, and count when Kafka has them where they belong.
+"""The committer of an owner: sends groups to Kafka, several at a time; they are committed when Kafka has stored them at
+the expected offsets.
 
-One thread hears Kafka's answers, writes groups that count to the local segments, and sends heartbeats; the event loop
-completes them. When an answer proves nothing (see `fencing.py`) no group is completed until another thread has read
-the journal, and has claimed a new term if it had to. That can take as long as Kafka is away: then the log is given up
-for the time being, and comes back by itself.
+One thread handles Kafka's delivery reports, writes committed groups to the local segments, and sends heartbeats; the
+event loop completes the groups. When a report proves nothing (see `fencing.py`), no group is completed until another
+thread has read the journal, and has claimed a new term if necessary. This can take as long as Kafka is unavailable:
+then the log refuses writes meanwhile, and resumes by itself.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from penstock.log.open_group import PendingGroup
 
 logger = logging.getLogger(__name__)
 
-IN_FLIGHT: Final = 5  # groups: as many requests as an idempotent producer has on their way
+IN_FLIGHT: Final = 5  # groups: the maximum of an idempotent producer's requests in flight
 IN_FLIGHT_BYTES: Final = 64 << 20
-RETRY_SECONDS: Final = (0.1, 2.0)  # between attempts to find out what is in the journal: at first, at most
-UNKNOWN: Final = Term(-1, "")  # of an owner whose claim is not in the journal any more
+RETRY_SECONDS: Final = (0.1, 2.0)  # between attempts to read the journal: first, maximum
+UNKNOWN: Final = Term(-1, "")  # of an owner whose claim is no longer in the journal
 AWAY: Final = "Kafka does not answer: {}; reads go on, and writes will when it answers again"
 FENCED: Final = "another broker owns the journal now (term {}); this one takes no writes"
 LEFT_BEHIND: Final = "another broker owns the journal now, and has for long; this one takes no writes"
@@ -42,25 +43,25 @@ LEFT_BEHIND: Final = "another broker owns the journal now, and has for long; thi
 @dataclass(frozen=True, slots=True)
 class CommitterSettings:
     heartbeat_seconds: float = 1.0  # 0: none
-    patience_seconds: float = 2.0  # from the first doubt until those who wait are told that the outcome is unknown
+    patience_seconds: float = 2.0  # of doubt, after which waiting clients are told that the outcome is unknown
     checkpoint_seconds: float = 5.0
     upkeep_seconds: float = 5.0  # 0: none; see `upkeep.py`
-    poll_seconds: float = 0.1  # longest wait for answers, after which the clock is looked at
+    poll_seconds: float = 0.1  # maximum wait for delivery reports before the timers are checked
 
 
 @dataclass(slots=True, eq=False)
 class Sent:
-    """A record without an answer. A heartbeat has no group."""
+    """A record without a delivery report. A heartbeat has no group."""
 
     stamp: Stamp
     group: PendingGroup | None
     size: int
-    settled: bool = False  # its fate was found in the journal: the answer, if one comes, is not needed
+    settled: bool = False  # its fate was found in the journal: a later report is ignored
 
 
 @dataclass(slots=True)
 class Finding:
-    """The journal's word about the records without an answer."""
+    """The fate of the records without a report, from reading the journal."""
 
     view: View
     counted: int  # last group of the term that counts
@@ -69,7 +70,7 @@ class Finding:
 
 
 class KafkaCommitter:
-    """See `penstock.log.committer.Committer`. `begin` when the journal is owned; before that nothing is appended."""
+    """See `penstock.log.committer.Committer`. Call `begin` when the journal is owned; nothing is appended before."""
 
     def __init__(
         self,
@@ -81,9 +82,9 @@ class KafkaCommitter:
         upkeep: Callable[[Sequence[Landmark], int], None] = lambda *_: None,
         on_lost: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`journal_id` tells the journal from all others. `checkpoint` stores how far the segments are, which are
-        synced by then, and whose term that is. `upkeep`: see `Upkeep.run`. `on_lost` is called on the loop, when the
-        log takes no more writes for good."""
+        """`journal_id` identifies the journal. `checkpoint` stores the progress of the segments, which have been
+        synced, and its term. `upkeep`: see `Upkeep.run`. `on_lost` is called on the loop, when the log accepts no more
+        writes until a restart."""
         self._loop = loop
         self._settings = settings or CommitterSettings()
         self._journal_id = journal_id
@@ -96,17 +97,17 @@ class KafkaCommitter:
         self._journal: Journal | None = None
         self._producer: JournalProducer | None = None
         self._claim = b""
-        self._claims: set[str] = set()  # names by which a term was claimed, and may have been got
-        self._lock = threading.Lock()  # of what follows
-        self._view = View()  # the journal up to the last answer, all of which is in the segments
+        self._claims: set[str] = set()  # owner names of terms that were claimed, perhaps successfully
+        self._lock = threading.Lock()  # protects the following
+        self._view = View()  # the journal up to the last report, all of which is in the segments
         self._landmarks: list[Landmark] = []
         self._sent: deque[Sent] = deque()
         self._bytes_sent = 0
-        self._doubt = ""  # why nothing may be acknowledged before the journal is read
+        self._doubt = ""  # the reason why nothing may be acknowledged before the journal is read
         self._written: deque[tuple[PendingGroup, Exception | None]] = deque()  # to be completed
-        self._writing = False  # a group, to the segments
-        self._told = False  # the loop will look at it
-        # Of the loop:
+        self._writing = False  # a group is being written to the segments
+        self._told = False  # a call of `_complete` is scheduled
+        # Used on the loop only:
         self._scheduled = self._settling = self._abandoned = self._stopped = False
         self._lost = False
         self._finding: Finding | None = None
@@ -126,7 +127,8 @@ class KafkaCommitter:
         claim: bytes,
         landmarks: Sequence[Landmark] = (),
     ) -> None:
-        """The term in force is ours, and the segments have everything up to `view`. `landmarks` are theirs."""
+        """Start as the owner of the current term, with everything up to `view` in the segments. `landmarks` are
+        theirs."""
         self._journal, self._producer, self._view, self._claim = journal, producer, view, claim
         self._landmarks = list(landmarks)
         self._name_owner(view)
@@ -162,17 +164,17 @@ class KafkaCommitter:
             self._send(Sent(Stamp(Kind.GROUP, self._view.term, group.number), group, len(value)), value)
 
     def _send(self, sent: Sent, value: bytes) -> None:
-        """In the order of the groups, on whichever thread."""
+        """Send a record, in the order of the groups, on any thread."""
         with self._lock:
             producer = self._producer
             assert producer is not None
             if sent.group is None and (self._doubt or self._sent):
-                return  # a heartbeat, and there is no need of one
+                return  # an unnecessary heartbeat
             self._sent.append(sent)
             self._bytes_sent += sent.size
             self._last_sent = time.monotonic()
             if self._doubt:
-                return  # it was not sent, and will not be found
+                return  # not sent: it will not be found in the journal
             try:
                 producer.send(sent.stamp, value, lambda offset, reason: self._stored(producer, sent, offset, reason))
             except LogUnavailable as error:
@@ -180,7 +182,7 @@ class KafkaCommitter:
                 self._tell()
 
     def _complete(self) -> None:
-        """Do the rest of what other threads have begun."""
+        """Complete what other threads have prepared."""
         self._told = False
         engine = self._engine
         assert engine is not None
@@ -207,7 +209,7 @@ class KafkaCommitter:
                 self._disk_failed(error)
 
     def _disk_failed(self, error: Exception) -> None:
-        """The journal has the group, and the cache cannot take it: only a start can put that right."""
+        """Stop writing: the journal has the group, but the cache cannot store it. Only a restart can fix this."""
         self._lose(LogReadOnly(f"the log is read-only until the broker is started again: the cache failed: {error}"))
 
     def _lose(self, cause: LogError) -> None:
@@ -220,7 +222,7 @@ class KafkaCommitter:
         return [sent.group for sent in self._sent if sent.group is not None]
 
     def _give_up_for_now(self) -> None:
-        """Kafka has been away for too long: those who wait are told that nobody knows."""
+        """Fail the waiting groups with an unknown outcome: Kafka has been unavailable for too long."""
         engine = self._engine
         assert engine is not None
         if self._doubt and self._finding is None and not self._abandoned and not self._lost:
@@ -229,7 +231,7 @@ class KafkaCommitter:
             engine.abandon(LogUnavailable(AWAY.format(self._doubt)), self._unanswered())
 
     def _settle(self, finding: Finding) -> None:
-        """The journal was read: each group without an answer is stored, or never will be."""
+        """Settle each group without a report after the journal was read: it is stored, or never will be."""
         engine = self._engine
         assert engine is not None
         late = 0
@@ -268,7 +270,7 @@ class KafkaCommitter:
         else:
             self._lost = True
         if not own or engine.in_flight:
-            engine.abandon(cause)  # what was sent and is not there never will be
+            engine.abandon(cause)  # groups that were sent and are not in the journal never will be
         if late:
             engine.committed_late()
         if own:
@@ -279,7 +281,7 @@ class KafkaCommitter:
         else:
             self._on_lost(str(cause))
 
-    # -- on the thread that hears answers
+    # -- on the thread for delivery reports
 
     def _hear(self) -> None:
         while not self._stopped:
@@ -307,7 +309,7 @@ class KafkaCommitter:
     def _stored(self, producer: JournalProducer, sent: Sent, offset: int, reason: str) -> None:
         with self._lock:
             if self._doubt or sent.settled or producer is not self._producer:
-                return  # it will be found in the journal, or not
+                return  # it will be looked up in the journal
             behind = acknowledged(self._view.offset, offset) if offset >= 0 and self._sent[0] is sent else None
             if behind is None:
                 self._doubt = reason or f"a record was stored at offset {offset} instead of {self._view.offset}"
@@ -325,7 +327,7 @@ class KafkaCommitter:
         assert engine is not None
         try:
             engine.write(group)
-        except Exception as failure:  # noqa: BLE001 - whatever it was, the cache has failed and the loop must hear of it
+        except Exception as failure:  # noqa: BLE001 - any error means that the cache failed, which the loop must handle
             error = failure
         with self._lock:
             if error is None and group.file.first_group == group.number:
@@ -338,24 +340,24 @@ class KafkaCommitter:
     def _tell(self) -> None:
         if not self._told:
             self._told = True
-            with contextlib.suppress(RuntimeError):  # the loop may be closed: `drain` completes what is left
+            with contextlib.suppress(RuntimeError):  # the loop may be closed: `drain` completes the rest
                 self._loop.call_soon_threadsafe(self._complete)
 
-    # -- on a thread of its own
+    # -- on a separate thread
 
     def _find_out(self) -> None:
-        """Read the journal until it is known what is in it, however long that takes."""
+        """Read the journal, retrying until it succeeds."""
         began, pause = time.monotonic(), RETRY_SECONDS[0]
         told = False
         while not self._stopped:
             try:
                 self._finding = self._look()
             except JournalTrimmed as error:
-                # Others have gone on for so long that the journal begins behind what is known here.
+                # Other owners have written so much that the journal now begins after our last offset.
                 logger.warning("the journal on Kafka has gone on without this broker: %s", error)
                 self._finding = Finding(self._view._replace(term=UNKNOWN), self._view.group)
                 break
-            except Exception as error:  # noqa: BLE001 - it is tried again, and told
+            except Exception as error:  # noqa: BLE001 - it is logged and retried
                 logger.warning("the journal on Kafka cannot be read: %s", error)
             else:
                 break
@@ -369,7 +371,7 @@ class KafkaCommitter:
             self._tell()
 
     def _look(self) -> Finding:
-        """Raises LogError."""
+        """Read the journal from the last known offset, and claim a new term if necessary. Raises LogError."""
         journal, start = self._journal, self._view
         assert journal is not None
         finding = Finding(start, start.group)
@@ -396,10 +398,10 @@ class KafkaCommitter:
         return finding
 
     def _all_answered(self) -> bool:
-        """Whether the producer is as good as new: its records were stored, only elsewhere than expected."""
+        """Whether the producer is still usable: its records were stored, but at other offsets than expected."""
         return self._doubt.startswith("a record was stored")
 
-    # -- aside, and the end
+    # -- background work and shutdown
 
     def aside(self, work: Callable[[], None]) -> None:
         if self._stopped:
@@ -452,6 +454,6 @@ class KafkaCommitter:
         self._stopped = True
         self._aside.stop()
         if self._upkeeper is not None:
-            self._upkeeper.put(None)  # nobody waits for what it has begun: Kafka may be away
+            self._upkeeper.put(None)  # its work in progress is not awaited: Kafka may be unavailable
         if self._producer is not None:
             self._store_checkpoint()

@@ -1,8 +1,9 @@
-"""Copying a journal from files to Kafka and back, while nobody writes to it, and comparing the two.
+"""Copies a journal from files to Kafka and back, while no broker writes to it, and compares both.
 
-A group keeps its number, position and time, and every byte of its entries, so records, offsets and state are the same
-in both. A copy that was broken off goes on where it stopped, and no broker uses what is not whole: on Kafka a key of
-`NAME.snapshots` says so, in a data directory its checkpoint and the file `COPY`. A copy is whole when it was compared.
+A group keeps its number, position and time, and every byte of its entries, so records, offsets and state are identical.
+An interrupted copy resumes where it stopped, and no broker uses an incomplete one: it is marked by a key of
+`NAME.snapshots` on Kafka, and by the checkpoint and the file `COPY` in a data directory. A copy is complete after it
+was compared.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from penstock.log.recovery import ForeignGroup, foreign_group
 from penstock.log.scan import Scan
 from penstock.log.segment import Segment, journal_path
 
-IN_FLIGHT: Final = 5  # groups: as many requests as an idempotent producer has on their way
+IN_FLIGHT: Final = 5  # groups: the maximum of an idempotent producer's requests in flight
 IN_FLIGHT_BYTES: Final = 32 << 20
 STEP_SECONDS: Final = 0.25
 
 Progress = Callable[[str, int, int], None]
-"""Told what is being done, and how much of how much of it was done."""
+"""Called with a description of the step, the amount done and the total."""
 
 
 def nobody_sees(_what: str, _done: int, _all: int) -> None:
@@ -45,22 +46,22 @@ def nobody_sees(_what: str, _done: int, _all: int) -> None:
 
 
 class CopyRefused(LogError):
-    """The two cannot be copied, or are not the same. Nothing was changed in the source."""
+    """The two cannot be copied, or differ. The source was not changed."""
 
 
 class Compared(NamedTuple):
-    """A source and a target that are the same."""
+    """The extent of a source and a target that are identical."""
 
     first_group: int
     last_group: int
     records: int
 
 
-# -- what there is
+# -- reading
 
 
 def file_groups(files: Files, after: int = 0) -> Iterator[ForeignGroup]:
-    """The groups of a data directory behind a number, as a broker would find them. Raises LogDamaged."""
+    """The groups of a data directory after a number, as a broker would find them. Raises LogDamaged."""
     sequences = segment.sequences(files)
     for sequence in sequences:
         file = Segment.open(files, sequence, writable=False)
@@ -87,7 +88,7 @@ def _opened_next(files: Files, sequence: int, last: int) -> Segment | None:
 
 
 def _check_end(scan: Scan, following: Segment | None) -> None:
-    """Behind the last group there may be one that was being written when the broker ended, and nothing else."""
+    """Check that after the last group there is at most one that was being written when the broker ended."""
     if following is None:
         if scan.ended or scan.proof_of_damage() is not None:
             raise scan.damaged(scan.broken or "the file ends early")
@@ -96,7 +97,7 @@ def _check_end(scan: Scan, following: Segment | None) -> None:
 
 
 def journal_groups(journal: Journal, start: View) -> Iterator[ForeignGroup]:
-    """The groups of a journal from a landmark on."""
+    """The groups of a journal, starting at a landmark."""
     reader = journal.reader(start.offset)
     try:
         for _, record, verdict in records_until(reader, start, journal.bounds()[1]):
@@ -107,7 +108,7 @@ def journal_groups(journal: Journal, start: View) -> Iterator[ForeignGroup]:
 
 
 def refuse_active(journal: Journal, seconds: float) -> None:
-    """Raises CopyRefused if anything is written within that time: an owner that is alive writes once a second."""
+    """Raise CopyRefused if anything is written within that time: a live owner writes once a second."""
     _, end = journal.bounds()
     give_up = time.monotonic() + seconds
     while time.monotonic() < give_up:
@@ -121,7 +122,7 @@ def refuse_active(journal: Journal, seconds: float) -> None:
 
 def compare(files: Files, journal: Journal, cell: int, progress: Progress = nobody_sees) -> Compared:
     """Compare every record and event of a data directory with those of a journal, from the first group that both have.
-    Raises CopyRefused if they are not the same."""
+    Raises CopyRefused if they differ."""
     content = SnapshotTopic(journal.snapshots(), cell).read()
     first = _first_segment(files).first_group
     start = _start(content, journal.bounds()[0], first)
@@ -151,7 +152,7 @@ def _from(number: int, groups: Iterator[ForeignGroup]) -> Iterator[ForeignGroup]
 
 def same(one: ForeignGroup, other: ForeignGroup) -> bool:
     return (
-        one[:4] == other[:4]  # number, position, time, how many records and events
+        one[:4] == other[:4]  # number, position, time, count of records and events
         and one.events == other.events
         and [batch.data for batch in one.batches] == [batch.data for batch in other.batches]
     )
@@ -174,7 +175,7 @@ def _last_group(files: Files) -> int:
 
 
 def _start(content: Content, first_offset: int, first_group: int) -> Landmark:
-    """The place from which the journal is read so that it has a data directory's first group, if it is there."""
+    """The landmark from which to read the journal so that it includes a data directory's first group, if possible."""
     usable = [mark for mark in content.landmarks if mark.offset >= first_offset]
     before = [mark for mark in usable if mark.group < first_group]
     if before:
@@ -190,8 +191,8 @@ def _start(content: Content, first_offset: int, first_group: int) -> Landmark:
 
 
 def reserve_journal(files: Files, text: str, journal: Journal, cell: int) -> None:
-    """Note that the journal is to be a copy of the data directory, which `text` names, or check that it was noted: from
-    then on no broker uses it. Raises LogError."""
+    """Mark the journal as a copy of the data directory `text`, or check the existing mark: from then on no broker uses
+    it. Raises LogError."""
     refuse_cache(files)
     first = _first_segment(files)
     topic = SnapshotTopic(journal.snapshots(), cell)
@@ -212,8 +213,8 @@ def _copying(files: Files, text: str, first: Segment) -> Copying:
 def to_journal(
     files: Files, text: str, journal: Journal, cell: int, largest: int, progress: Progress = nobody_sees
 ) -> Compared:
-    """Copy the journal of a data directory, which `text` names, to one on Kafka that is empty, or has a part of this
-    copy. Blocks; raises LogError or OSError."""
+    """Copy the journal of the data directory `text` to a journal on Kafka that is empty, or has a part of this copy.
+    Blocks; raises LogError or OSError."""
     reserve_journal(files, text, journal, cell)
     first = _first_segment(files)
     topic = SnapshotTopic(journal.snapshots(), cell)
@@ -234,7 +235,7 @@ def to_journal(
 
 
 def _claim(journal: Journal, start: View, text: str) -> tuple[View, JournalProducer]:
-    """Own the journal, so that whoever else writes to it is found out."""
+    """Claim the journal, so that concurrent writers are detected."""
     reader = journal.reader(start.offset)
     try:
         end = journal.bounds()[1]
@@ -253,7 +254,7 @@ def _claim(journal: Journal, start: View, text: str) -> tuple[View, JournalProdu
 
 
 class _Sending:
-    """Groups on their way to Kafka, each of which must arrive where it is expected."""
+    """Groups in flight to Kafka, each of which must be stored at the expected offset."""
 
     def __init__(self, producer: JournalProducer, view: View, largest: int) -> None:
         self._producer = producer
@@ -284,7 +285,7 @@ class _Sending:
         self._producer.send(Stamp(Kind.GROUP, self._view.term, group.number), value, self._stored)
 
     def _wait(self, groups: int, size: int) -> None:
-        """Until no more than these are on their way. The client gives each up after its time."""
+        """Wait until no more than these are in flight. The client gives up on each after its timeout."""
         while len(self._sizes) > groups or self._bytes > size:
             self._producer.poll(STEP_SECONDS)
             if self._failure:
@@ -312,8 +313,7 @@ def _put_snapshots(files: Files, topic: SnapshotTopic, content: Content, first_g
 
 
 def reserve_files(source: Source, files: Files) -> None:
-    """Note that the data directory is to be a copy of a journal, or check that it was noted. Raises CopyRefused or
-    OSError."""
+    """Mark the data directory as a copy of a journal, or check the existing mark. Raises CopyRefused or OSError."""
     files.make_directory("")
     names = files.list("")
     if COPY not in names:
@@ -328,7 +328,7 @@ def reserve_files(source: Source, files: Files) -> None:
 def to_files(
     journal: Journal, source: Source, files: Files, file_bytes: int, now: int, progress: Progress = nobody_sees
 ) -> Compared:
-    """Copy a journal on Kafka to a data directory that has none, or has a part of this copy. Blocks; raises LogError or
+    """Copy a journal on Kafka to a data directory that is empty, or has a part of this copy. Blocks; raises LogError or
     OSError."""
     reserve_files(source, files)
     if checkpoint.PATH in files.list("") or not segment.exist(files):
@@ -343,7 +343,7 @@ def to_files(
 
 def _fill(journal: Journal, source: Source, files: Files, file_bytes: int, now: int, progress: Progress) -> None:
     found = checkpoint.load(files)
-    if found is not None and segment.exist(files):  # a part of it: go on to where the journal ends now
+    if found is not None and segment.exist(files):  # incomplete: continue to the current end of the journal
         checkpoint.store(files, found.source, found.view, found.owner.encode(), found.landmarks, filling=True)
     end = journal.bounds()[1]
     if not end:

@@ -1,8 +1,7 @@
-"""Filling a data directory from the journal: from its newest landmark and snapshot on, before an engine is opened.
+"""Fills a data directory from the journal, starting at its newest landmark and snapshot, before an engine is opened.
 
-The segments begin with the first group that has a record in no table, which comes before the newest snapshot; an engine
-can be opened when they reach it. A directory that is not there yet says so in its checkpoint, and the next start goes
-on with it.
+The segments begin with the first group that has a record in no table, which is before the newest snapshot; an engine
+can be opened when they reach that. The checkpoint of an incomplete directory says so, and the next start continues.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 FIRST_SEQUENCE: Final = 1
 Progress = Callable[[int, int], None]
-"""Told how many of how many records of the journal were read."""
+"""Called with the number of journal records read, and the total."""
 
 
 def ensure_filled(
@@ -40,8 +39,9 @@ def ensure_filled(
     now: int,
     progress: Progress = lambda _done, _all: None,
 ) -> Checkpoint:
-    """The checkpoint of a directory whose segments can be opened, and read on from. Does nothing for one that has them;
-    one that the journal has left behind is filled anew. Blocks; raises LogError or OSError."""
+    """The checkpoint of a directory whose segments can be opened, and continued from it. Does nothing if the segments
+    are complete; a directory that the trimmed journal no longer overlaps is filled from scratch. Blocks; raises
+    LogError or OSError."""
     found = checkpoint.adopt(files, source)
     first, end = journal.bounds()
     behind = found.offset < first
@@ -61,7 +61,7 @@ def ensure_filled(
 
 
 def _begin(source: Source, files: Files, content: Content, first: int, file_bytes: int, now: int) -> Checkpoint:
-    """An empty segment behind the landmark to begin with, and nothing else."""
+    """Create an empty segment after the landmark to start from, and nothing else."""
     mark = beginning(content.landmarks, content.snapshots, first)
     if mark is None:
         raise WrongJournal(
@@ -133,7 +133,7 @@ class _Filling:
             at += length
 
     def _rolled(self, old: Segment, mark: Landmark) -> None:
-        """The old file is whole and synced: a start that follows may go on from here."""
+        """Checkpoint after the old file is complete and synced: a later start can continue from here."""
         recovery.close_index(self._files, old)
         self._landmarks.append(mark)
         checkpoint.store(self._files, self._source, mark.view, self._claim, self._landmarks, filling=True)

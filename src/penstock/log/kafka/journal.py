@@ -1,6 +1,6 @@
-"""A cell's journal, as the rest of the package sees it: records with a stamp, in one order, without gaps.
+"""A cell's journal, as seen by the rest of the package: records with a stamp, in one order, without gaps.
 
-`client.py` has it on Kafka; tests have it in memory, with a network that loses and repeats.
+`client.py` implements it on Kafka; tests in memory, with a network that loses and repeats messages.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from penstock.log.open_group import PendingGroup
 
 FORMAT: Final = b"1"
 SALT: Final = int.from_bytes(b"PENSTOCK", "little")
-"""The salt of groups in a journal on Kafka: there is no earlier use of a disk whose remains could pass for one."""
+"""The salt of groups in a journal on Kafka. It can be fixed: there are no remains of an earlier use of a disk."""
 
 
 class JournalTrimmed(LogError):
-    """The journal does not hold that any more: tables and snapshots have it."""
+    """The journal no longer has the requested records: tables and snapshots do."""
 
 
 class JournalRecord(NamedTuple):
-    """A record of the journal. One that is not of this program has no stamp."""
+    """A record of the journal. A foreign one has no stamp."""
 
     offset: int
     stamp: Stamp | None
@@ -32,25 +32,25 @@ class JournalRecord(NamedTuple):
 
 
 OnStored = Callable[[int, str], None]
-"""Called with the offset at which a record was stored; or with -1 and the reason why that is not known."""
+"""Called with the offset at which a record was stored; or with -1 and the reason why that is unknown."""
 
 
 class JournalProducer(Protocol):
-    """Sends records in order. After one has failed it is closed, and another is taken."""
+    """Sends records in order. After a failure it is closed and replaced."""
 
     def send(self, stamp: Stamp, value: bytes, on_stored: OnStored) -> None:
-        """Does not block; `poll` calls back. Raises LogUnavailable if it takes no more."""
+        """Does not block; `poll` calls back. Raises LogUnavailable if its queue is full."""
 
     def poll(self, seconds: float) -> None:
-        """Call back for what was answered, after waiting for it."""
+        """Wait for delivery reports, and call back for them."""
 
     def close(self) -> None:
-        """Forget what was not answered, which may be stored all the same."""
+        """Drop unacknowledged records, which may be stored all the same."""
 
 
 class JournalReader(Protocol):
     def read(self, seconds: float) -> list[JournalRecord]:
-        """The next records; none if there are none within that time. Raises LogUnavailable or JournalTrimmed."""
+        """The next records; empty if none arrive within that time. Raises LogUnavailable or JournalTrimmed."""
 
     def close(self) -> None: ...
 
@@ -59,21 +59,21 @@ class Journal(Protocol):
     """All methods block, may be called on any thread, and raise LogUnavailable."""
 
     def bounds(self) -> tuple[int, int]:
-        """The first offset that is there, and the one behind the last."""
+        """The first offset, and the one after the last."""
 
     def reader(self, offset: int) -> JournalReader: ...
 
     def producer(self) -> JournalProducer: ...
 
     def trim(self, offset: int) -> None:
-        """Remove what is below an offset, for good."""
+        """Remove all records below an offset, permanently."""
 
     def snapshots(self) -> KeyedTopic:
-        """The compacted topic beside the journal."""
+        """The compacted topic that belongs to the journal."""
 
 
 def group_value(sealed: PendingGroup) -> bytes:
-    """The group as the file journal writes it."""
+    """The group, encoded as in a segment."""
     entries = [*sealed.events, *[batch.data for batch in sealed.batches]]
     return encode_value(sealed.number, sealed.position, sealed.timestamp, sealed.advance, entries)
 
@@ -84,7 +84,7 @@ def encode_value(number: int, position: int, timestamp: int, advance: int, entri
 
 
 def to_headers(stamp: Stamp) -> list[tuple[str, str | bytes | None]]:
-    """In text, for those who look at the topic with other tools."""
+    """The stamp as text headers, readable with other tools."""
     return [
         ("penstock", FORMAT),
         ("kind", stamp.kind.name.lower().encode()),
@@ -95,7 +95,7 @@ def to_headers(stamp: Stamp) -> list[tuple[str, str | bytes | None]]:
 
 
 def from_headers(headers: list[tuple[str, bytes]] | None) -> Stamp | None:
-    """None for a record that is not of this program, or of a format that it does not know."""
+    """The stamp; None for a foreign record, or one of an unknown format."""
     found = dict(headers or ())
     try:
         if found["penstock"] != FORMAT:

@@ -1,7 +1,7 @@
-"""Landmarks: places of the journal from which it can be read without what came before. Pure functions.
+"""Landmarks: points of the journal from which it can be read without the records before. Pure functions.
 
-A reader must know the term in force and the last group that counted, or it cannot tell what counts; so the journal may
-begin only at a landmark, and landmarks are kept where every broker finds them (see `snapshot_topic.py`).
+A reader must know the current term and the last group that counted, or it cannot tell which records count. So the
+journal may begin only at a landmark, and landmarks are stored where every broker finds them (see `snapshot_topic.py`).
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import msgspec
 
 from penstock.log.kafka.fencing import NOBODY, Term, View
 
-MOST: Final = 256  # kept by one broker
+MOST: Final = 256  # stored by one broker
 
 
 class Landmark(msgspec.Struct, frozen=True, order=True, array_like=True):
-    """The journal below `offset`, as every reader sees it, and the global position behind it."""
+    """The state of the journal below `offset`, as for every reader, and the global position there."""
 
     offset: int = 0
     group: int = 0
     position: int = 0
     term: int = NOBODY.number
     owner: str = NOBODY.owner
-    claim: str = ""  # the value of the claim in force, by which brokers find the owner
+    claim: str = ""  # the value of the current claim, by which brokers find the owner
 
     @property
     def view(self) -> View:
@@ -40,9 +40,9 @@ def landmark(view: View, position: int, claim: bytes = b"") -> Landmark:
 
 
 def trim_bound(landmarks: Iterable[Landmark], first_needed: int, snapshots: Sequence[int], kept: int) -> Landmark:
-    """The landmark before which the journal may be removed. `first_needed` is the first group with a record that is in
-    no table, as far as the owner knows; `snapshots` are the groups of those that Kafka has, of which a start may have
-    to use any of the newest `kept`: each must have all that is removed."""
+    """The landmark up to which the journal may be trimmed. `first_needed` is the first group with a record in no table,
+    as far as the owner knows; `snapshots` are the groups of the snapshots on Kafka, of which a start may use any of the
+    newest `kept`: each must cover everything that is removed."""
     newest = sorted(snapshots)[-kept:]
     if len(newest) < kept:
         return START
@@ -51,16 +51,16 @@ def trim_bound(landmarks: Iterable[Landmark], first_needed: int, snapshots: Sequ
 
 
 def beginning(landmarks: Iterable[Landmark], snapshots: Collection[int], first: int) -> Landmark | None:
-    """The latest place from which a broker with an empty disk can read the journal, which begins at the offset `first`;
-    None if there is none. From `START` no snapshot is needed, from another one that is not before it."""
+    """The latest landmark from which a broker with an empty disk can read the journal, which begins at the offset
+    `first`; None if there is none. `START` needs no snapshot; any other needs one that is not before it."""
     newest = max(snapshots, default=-1)
     usable = [each for each in landmarks if each.offset >= first and each.group <= newest]
     return max(usable, default=None if first else START)
 
 
 def thinned(landmarks: Iterable[Landmark], first_needed: int) -> list[Landmark]:
-    """The landmarks that may be needed yet: from the last one before the first group that is needed on. Of too many,
-    every second goes; any of them may be missing."""
+    """The landmarks that may still be needed: from the last one before the first needed group on. If there are too
+    many, every second one is dropped; any of them is dispensable."""
     found = sorted(set(landmarks))
     before = [each for each in found if each.group < first_needed]
     found = before[-1:] + [each for each in found if each.group >= first_needed]

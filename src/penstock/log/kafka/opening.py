@@ -22,7 +22,7 @@ from penstock.log.settings import LogSettings
 
 
 class CellOpening:
-    """A cell whose engine is open, and takes no appends before `own`. All of it blocks, and raises LogError."""
+    """A cell whose engine is open, and accepts no appends before `own`. All methods block, and raise LogError."""
 
     def __init__(
         self,
@@ -46,15 +46,17 @@ class CellOpening:
             upkeep=Upkeep(journal, source.cell, files).run,
             on_lost=on_lost,
         )
-        # Kafka is what makes a group durable. The segments are synced within a second, and read again if they are not.
+        # Kafka makes a group durable. The segments are synced within a second, and restored from Kafka if they are
+        # lost.
         cached = replace(settings, durability=Durability.WRITTEN)
         self.engine = FileEngine(files, cached, committer=self._committer, clock=clock)
         self.cell = Cell(journal, self.engine, found.view, found.owner.encode(), found.landmarks)
         self.identity = identity.read(files)
-        """By which the owner's claim names the data directory."""
+        """The id of the data directory, for the owner's claim."""
 
     def own(self, value: bytes) -> bool:
-        """Claim the journal, and read it to its end: True if it is ours now. `value` tells others who the owner is."""
+        """Claim the journal, and read it to its end: whether this broker owns it now. `value` tells other brokers who
+        the owner is."""
         producer = self.cell.claim(value)
         if producer is None:
             return False

@@ -1,14 +1,14 @@
-"""The topic `NAME.snapshots`: the newest snapshots of a cell, and what else a broker with an empty disk has to know.
+"""The topic `NAME.snapshots`: the newest snapshots of a cell, and other data that a broker with an empty disk needs.
 
-It is compacted: of records with the same key Kafka keeps the last. Keys begin with the number of the cell:
+It is compacted: Kafka keeps the last record with each key. Keys begin with the number of the cell:
 
-    0/snapshot/<group>             JSON: the number and checksum of its pieces; written when they all are there
+    0/snapshot/<group>             JSON: the number and checksum of its pieces; written after all of them
     0/snapshot/<group>/<crc>/<n>   a piece of the snapshot's file
     0/landmark/<offset>            JSON: a `Landmark`
     0/copy                         JSON: a `Copying`, while the journal is being filled by `penstock storage copy`
 
-Any broker may write here at any time, an owner that was replaced too: a snapshot is of a group that counts, so it is
-right whoever wrote it, and a landmark is as well.
+Any broker may write here at any time, even a replaced owner: snapshots and landmarks describe groups that count, so
+they are correct whoever wrote them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _KEY: Final = re.compile(r"(\d+)/(snapshot|landmark|copy)(?:/(\d{20}))?(?:/([0-9
 K = TypeVar("K")
 V = TypeVar("V")
 Item = tuple[str, bytes | None]
-"""A key and its value; None: there is no such key any more."""
+"""A key and its value; None: the key is deleted."""
 
 
 class KeyedTopic(Protocol):
@@ -43,18 +43,18 @@ class KeyedTopic(Protocol):
         """Everything up to the end, in order."""
 
     def put(self, items: Sequence[Item]) -> None:
-        """Store them, in this order, before this returns."""
+        """Store these in order; returns when they are stored."""
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """A snapshot whose pieces are all there."""
+    """Describes a snapshot whose pieces are all stored."""
 
     pieces: int
     crc: str
 
 
 class Copying(msgspec.Struct, frozen=True):
-    """A copy that is not finished: no broker may use the journal."""
+    """An unfinished copy: no broker may use the journal."""
 
     source: str  # identity of the data directory
     text: str  # for people
@@ -62,9 +62,9 @@ class Copying(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Content:
-    """The content of the topic, of one cell."""
+    """The content of the topic for one cell."""
 
-    snapshots: dict[int, bytes] = field(default_factory=dict)  # files of whole ones, by group
+    snapshots: dict[int, bytes] = field(default_factory=dict)  # complete files, by group
     landmarks: list[Landmark] = field(default_factory=list)
     copying: Copying | None = None
 
@@ -73,10 +73,10 @@ class SnapshotTopic:
     def __init__(self, topic: KeyedTopic, cell: int) -> None:
         self._topic = topic
         self._cell = cell
-        self._keys: dict[int, set[str]] = {}  # of snapshots, whole or not, by group
+        self._keys: dict[int, set[str]] = {}  # of snapshots, complete or not, by group
 
     def read(self) -> Content:
-        """The newest snapshots and all the rest. Raises LogUnavailable."""
+        """The newest snapshots and all other content. Raises LogUnavailable."""
         pieces: dict[tuple[int, str], dict[int, bytes]] = {}
         manifests: dict[int, Manifest] = {}
         landmarks: dict[int, Landmark] = {}
@@ -120,7 +120,7 @@ class SnapshotTopic:
         self._topic.put([(key, value)])
 
     def drop_snapshots_before(self, group: int) -> None:
-        """Drop earlier snapshots, and what is left of any that was never finished. The manifest goes first."""
+        """Drop earlier snapshots, including incomplete ones. The manifest is deleted first."""
         for old in sorted(number for number in self._keys if number < group):
             gone: list[Item] = [(key, None) for key in sorted(self._keys[old])]
             if gone:
@@ -151,7 +151,7 @@ def _set(into: dict[K, V], key: K, value: V | None) -> None:
 
 
 def _forget(pieces: dict[tuple[int, str], dict[int, bytes]], newest: list[int]) -> None:
-    """Pieces of snapshots that are older than those that will be used: the topic may have many yet."""
+    """Drop pieces of snapshots that are older than those that will be used: the topic may still have many."""
     if len(newest) == snapshots.KEPT:
         for group, crc in [key for key in pieces if key[0] < newest[0]]:
             del pieces[group, crc]

@@ -1,7 +1,7 @@
-"""The topics of a journal, made at the first start, and looked at by every start.
+"""The topics of a journal, created at the first start, and checked at every start.
 
-What Kafka has acknowledged must not be lost, or the journal would lose it. So a topic that could lose it is refused,
-unless the address says `allow_unsafe=true`."""
+Records that Kafka has acknowledged must not be lost. So a topic that could lose them is refused, unless the address has
+`allow_unsafe=true`."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ logger = logging.getLogger(__name__)
 SECONDS: Final = 15.0
 CELL: Final = 0
 KEPT: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-"""Of a journal Kafka removes nothing by itself."""
+"""Kafka removes nothing of a journal by itself."""
 SNAPSHOTS: Final = {"cleanup.policy": "compact"}
 OFTEN: Final = {"segment.ms": "3600000", "segment.bytes": str(64 << 20), "min.cleanable.dirty.ratio": "0.2"}
-"""Old snapshots go within hours."""
+"""Old snapshots are removed within hours."""
 
 
 class NoSuchTopic(LogError):
-    """There is no journal of that name."""
+    """There is no journal with that name."""
 
 
 class UnsafeTopic(LogError):
-    """The topic could lose what was acknowledged, or cannot hold what the log writes."""
+    """The topic could lose acknowledged records, or cannot hold records of the log's size."""
 
 
 class TopicSpec(NamedTuple):
     name: str
     message_bytes: int
-    required: Mapping[str, str]  # settings, checked by every start
-    initial: Mapping[str, str]  # settings when it is made, which may be changed
+    required: Mapping[str, str]  # settings, checked at every start
+    initial: Mapping[str, str]  # settings for its creation, which may be changed later
     advice: str
 
 
@@ -60,8 +60,8 @@ def specs(address: KafkaAddress, message_bytes: int) -> tuple[TopicSpec, ...]:
 
 
 def ensure_topics(address: KafkaAddress, message_bytes: int, *, create: bool = True) -> Source:
-    """Make the journal's topic, and that of its snapshots, if they are not there, check them, and tell whose they are.
-    Raises LogUnavailable, UnsafeTopic, or NoSuchTopic if nothing is to be made; blocks."""
+    """Create the topics of the journal and of its snapshots if they are missing, check them, and return their identity.
+    Raises LogUnavailable, UnsafeTopic, or NoSuchTopic if nothing is to be created; blocks."""
     refusals: list[str] = []
 
     def on_error(error: KafkaError) -> None:
@@ -93,7 +93,7 @@ def ensure_topics(address: KafkaAddress, message_bytes: int, *, create: bool = T
         cluster = admin.describe_cluster(request_timeout=SECONDS).result(SECONDS).cluster_id
     except (KafkaException, TimeoutError) as error:
         reason = error.args[0].str() if isinstance(error, KafkaException) else f"no answer within {SECONDS:g} s"
-        admin.poll(0)  # calls back
+        admin.poll(0)  # runs callbacks
         if refusals:
             reason = f"the connection was refused: {refusals[0]}"
         raise LogUnavailable(f"Kafka at {address.servers} does not answer: {reason}") from None
@@ -106,7 +106,7 @@ def ensure_topics(address: KafkaAddress, message_bytes: int, *, create: bool = T
 
 
 def _describe(admin: AdminClient, topic: str) -> Any:
-    """None if there is no such topic."""
+    """The description of a topic; None if it does not exist."""
     future = admin.describe_topics(TopicCollection([topic]), request_timeout=SECONDS)[topic]
     try:
         return future.result(SECONDS)
@@ -130,7 +130,7 @@ def _create(admin: AdminClient, address: KafkaAddress, spec: TopicSpec) -> None:
         admin.create_topics([new], request_timeout=SECONDS)[spec.name].result(SECONDS)
     except KafkaException as error:
         if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
-            return  # another broker was quicker
+            return  # another broker was faster
         if error.args[0].code() == KafkaError.INVALID_REPLICATION_FACTOR:
             raise UnsafeTopic(
                 f"Kafka's topic {spec.name} cannot be kept {address.replication} times: {error.args[0].str()} "
@@ -140,7 +140,7 @@ def _create(admin: AdminClient, address: KafkaAddress, spec: TopicSpec) -> None:
 
 
 def _await_topic(admin: AdminClient, topic: str) -> Any:
-    """Not every node knows of it at once."""
+    """Wait until the topic is visible: not every node knows it immediately."""
     give_up = time.monotonic() + SECONDS
     while (found := _describe(admin, topic)) is None:
         if time.monotonic() > give_up:
@@ -150,7 +150,7 @@ def _await_topic(admin: AdminClient, topic: str) -> Any:
 
 
 def _config(admin: AdminClient, topic: str) -> dict[str, str]:
-    """Of a topic that is there, though perhaps not every node knows of it yet."""
+    """The configuration of an existing topic, which some nodes may not know yet."""
     resource = ConfigResource(ResourceType.TOPIC, topic)
     give_up = time.monotonic() + SECONDS
     while True:
@@ -165,7 +165,7 @@ def _config(admin: AdminClient, topic: str) -> dict[str, str]:
 
 
 def _problems(found: Any, config: Mapping[str, str], spec: TopicSpec) -> Iterator[tuple[str, bool]]:
-    """Each with whether it is a risk that may be taken."""
+    """The problems of a topic, each with whether it is a risk that may be accepted."""
     if len(found.partitions) <= CELL:
         yield f"it has {len(found.partitions)} partitions", False
     copies = min(len(partition.replicas) for partition in found.partitions)

@@ -1,6 +1,6 @@
-"""Upkeep of a journal, by its owner: new snapshots go to Kafka, and what they and the tables have leaves the journal.
+"""Upkeep of a journal, by its owner: uploads new snapshots to Kafka, and trims what they and the tables cover.
 
-Nothing here is urgent, and all of it may be done twice, or by an owner that was replaced: see `snapshot_topic.py`.
+Nothing here is urgent, and all of it may be done twice, or by a replaced owner: see `snapshot_topic.py`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Upkeep:
         self._journal = journal
         self._topic = SnapshotTopic(journal.snapshots(), cell)
         self._files = files
-        self._stored: list[int] | None = None  # groups of the snapshots that Kafka has; None: not known yet
-        self._marks: list[Landmark] = []  # that Kafka has
+        self._stored: list[int] | None = None  # groups of the snapshots on Kafka; None: not known yet
+        self._marks: list[Landmark] = []  # on Kafka
 
     def run(self, landmarks: Sequence[Landmark], first_needed: int) -> None:
-        """`landmarks` are known to this broker, `first_needed` is the first group of its segments. Blocks; raises
+        """`landmarks` are those of this broker, `first_needed` is the first group of its segments. Blocks; raises
         LogUnavailable or OSError."""
         if self._stored is None:
             content = self._topic.read()
@@ -54,7 +54,7 @@ class Upkeep:
         return None
 
     def _trim(self, bound: Landmark) -> None:
-        """The landmark is kept before anything goes: from then on the journal can begin nowhere else."""
+        """Trim the journal. The landmark is stored first: afterwards the journal can begin only there."""
         self._topic.put_landmark(bound)
         self._journal.trim(bound.offset)
         logger.info("the journal on Kafka begins at offset %d now: tables and snapshots have the rest", bound.offset)

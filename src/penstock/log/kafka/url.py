@@ -10,20 +10,20 @@ from urllib.parse import parse_qsl, urlsplit
 
 from penstock.log.errors import LogError
 
-_NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,199}")  # Kafka's topic names, with room for what comes behind
+_NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,199}")  # Kafka's topic names, with room for a suffix
 _SERVER: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s,:/\[\]]+):[0-9]{1,5}")
 OWN: Final = ("replication", "min_insync", "allow_unsafe", "delivery_seconds")
 PASSED_ON: Final = (
     *("security.protocol", "sasl.mechanism", "sasl.username", "client.id", "client.rack", "compression.type"),
     *("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.endpoint.identification.algorithm"),
 )
-"""Options of librdkafka that an address may have."""
+"""Options of librdkafka that are allowed in an address."""
 SECRETS: Final = {"sasl.password.file": "sasl.password", "ssl.key.password.file": "ssl.key.password"}
-"""Options whose value is the name of a file with the secret; a secret itself has no place in an address."""
+"""Options whose value is the name of a file with the secret; secrets themselves do not belong in an address."""
 
 
 class InvalidAddress(LogError):
-    """The text is no address of a journal."""
+    """The text is not the address of a journal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class KafkaAddress:
     min_insync: int = 2
     allow_unsafe: bool = False
     delivery_seconds: float = 10.0
-    options: dict[str, str] = field(default_factory=dict)  # librdkafka's, as they were given
+    options: dict[str, str] = field(default_factory=dict)  # librdkafka's, as given
 
     @property
     def topic(self) -> str:
