@@ -1,9 +1,9 @@
-"""Reading a segment from front to back, and telling a torn tail from damage.
+"""Reads a segment sequentially, and distinguishes a torn tail from damage.
 
-A group is written only after the one before it was written, and it names the last group that was synced by then.
-So when a group cannot be read, what comes behind it decides: if a later group of the file says that the broken one
-had been synced, acknowledged data is damaged. If none does, the broken group was being written when the machine
-stopped; nothing in it, nor behind it, was acknowledged as synced, and it may be cut off.
+A group is written only after the previous one, and its header has the number of the last group known to be synced. So
+what follows an unreadable group is decisive: if a later group of the file states that the unreadable one had been
+synced, acknowledged data is damaged. If none does, the group was being written when the machine stopped; neither it nor
+anything after it was acknowledged as synced, and it may be truncated.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from penstock.log.group_format import (
 )
 from penstock.log.segment import FIRST_GROUP_AT, Segment
 
-_WINDOW: Final = 4 << 20  # most bytes read ahead
-_FIRST_WINDOW: Final = 64 << 10  # and the first time: who only looks for what is new finds little
+_WINDOW: Final = 4 << 20  # maximum read-ahead
+_FIRST_WINDOW: Final = 64 << 10  # initial read-ahead: a reader that polls for new groups finds few
 _ZEROS: Final = bytes(HEADER_SIZE)
 
 
@@ -37,17 +37,17 @@ class ScannedGroup(NamedTuple):
 
 
 class Scan:
-    """One pass over a file. After the groups are consumed, the attributes say how it ended.
+    """One pass over a file. After the groups are consumed, the attributes describe how it ended.
 
-    While the file is being written, `groups` may be called again: it goes on where it stopped."""
+    While the file is being written, `groups` may be called again: it continues where it stopped."""
 
     def __init__(self, segment: Segment) -> None:
         self._segment = segment
-        self.end = FIRST_GROUP_AT  # behind the last whole group
+        self.end = FIRST_GROUP_AT  # after the last complete group
         self.next_group = segment.first_group
         self.next_position = segment.first_position
-        self.ended = False  # the file says that the journal goes on in the next one
-        self.broken = ""  # why the scan stopped, if it did not stop at untouched zeros
+        self.ended = False  # the file states that the journal continues in the next one
+        self.broken = ""  # the reason why the scan stopped, unless at untouched zeros
 
     def groups(self) -> Iterator[ScannedGroup]:
         self.broken = ""
@@ -57,9 +57,9 @@ class Scan:
             self.broken = str(error)
 
     def _groups(self) -> Iterator[ScannedGroup]:
-        """Reads far ahead, because groups can be small and many: a few µs each decide how long a start takes."""
+        """Reads far ahead, because there may be many small groups: a few µs for each add up at a start."""
         segment = self._segment
-        window, base = b"", self.end  # `base` is where the window starts in the file
+        window, base = b"", self.end  # `base` is the position of the window in the file
         ahead = _FIRST_WINDOW
         while True:
             at = self.end - base
@@ -85,7 +85,7 @@ class Scan:
             yield group
 
     def _is_end(self, header: GroupHeader) -> bool:
-        """True at the mark that ends a file; GroupDamaged if the header is not the one that belongs here."""
+        """Whether this is the mark that ends a file. Raises GroupDamaged if the header does not belong here."""
         if header.flags & END_OF_FILE:
             if header.number != self.next_group - 1 or header.length != HEADER_SIZE:
                 raise GroupDamaged("the mark at the end of the file does not belong here")
@@ -118,7 +118,8 @@ class Scan:
         return None
 
     def cut_torn_tail(self) -> int:
-        """Put zeros where the scan ended, if anything is there; returns how many bytes were not zero's."""
+        """Overwrite everything after the end of the scan with zeros; returns the number of bytes up to the last that
+        was not zero."""
         segment = self._segment
         rest = segment.file.read(self.end, segment.size - self.end).rstrip(b"\0")
         if rest:

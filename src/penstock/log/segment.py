@@ -1,8 +1,8 @@
-"""Segments: how they are named, made, written and read. What the groups mean is not known here.
+"""Segments: how they are named, created, written and read. Groups are not interpreted here.
 
-A segment has a set size, reserved when it is made, so that writing into it never changes its length. Its first
-block is a header; commit groups follow without gaps; zeros fill the rest. Its last group, if the journal goes on
-in another file, says so.
+A segment has a fixed size, allocated at creation, so that writes never change its length. Its first block is a header;
+commit groups follow without gaps; zeros fill the rest. If the journal continues in another file, its last group says
+so.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from penstock.log.index import FileIndex
 
 DIRECTORY: Final = "journal"
 SPARE: Final = f"{DIRECTORY}/spare.tmp"
-NEVER: Final = 1 << 62  # no file has so many bytes
+NEVER: Final = 1 << 62  # larger than any file
 FIRST_GROUP_AT: Final = 4096
 
 _FILL_BYTES: Final = 1 << 20
@@ -62,7 +62,7 @@ def sequences(files: Files) -> list[int]:
 
 
 def exist(files: Files) -> bool:
-    """Whether there is a segment, in a directory that may not have a journal yet."""
+    """Whether there is a segment; the directory may not exist."""
     try:
         return bool(sequences(files))
     except FileNotFoundError:
@@ -90,7 +90,7 @@ class Segment:
         self.path = journal_path(sequence)
         self.sequence = sequence
         self.salt = self.first_group = self.first_position = self.size = self.created = 0
-        self.next_position = 0  # global, that the next file begins with; for readers, once there is one
+        self.next_position = 0  # the global position at which the next file begins; for readers, once it exists
         self.index = FileIndex()
 
     def encode_head(self) -> bytes:
@@ -109,7 +109,7 @@ class Segment:
 
     @classmethod
     def open(cls, files: Files, sequence: int, *, writable: bool, whole: bool = True) -> Segment:
-        """Raises LogDamaged if the header is not whole, or, with `whole`, if the file is shorter than it was made."""
+        """Raises LogDamaged if the header is invalid, or, with `whole`, if the file is shorter than at its creation."""
         segment = cls(files.open(journal_path(sequence), writable=writable), sequence)
         head = segment.file.read(0, _HEAD.size)
         if len(head) < _HEAD.size or head[:8] != _MAGIC:
@@ -131,11 +131,11 @@ class Segment:
 
 
 def make_file(files: Files, path: str, size: int, *, filled: bool = True, gently: bool = False) -> File:
-    """Make a file of zeros: really on the disk if `filled`, else the space for them is reserved. Raises OSError.
+    """Create a file of zeros: written to the disk if `filled`, otherwise only allocated. Raises OSError.
 
-    Syncing into space that was never written changes the file system's records of it: measured on ext4, a sync of
-    1 MiB took 0.9 ms instead of 0.5 ms. Who seldom syncs is better off without: writing everything twice cost a
-    quarter of the rate of pipelined records of 1 KiB. `gently` leaves the disk to others in between.
+    Syncing writes into unwritten space also updates the file system's metadata: measured on ext4, a sync of 1 MiB took
+    0.9 ms instead of 0.5 ms. With rare syncs this does not matter, and writing everything twice cost a quarter of the
+    rate of pipelined records of 1 KiB. `gently` pauses in between, to leave the disk to others.
     """
     file = files.create(path, size)
     if filled:
@@ -159,8 +159,8 @@ def create_file(
     *,
     filled: bool = True,
 ) -> Segment:
-    """Make a segment appear, complete and durable, or not at all; from the `spare` file if there is one of the
-    right size. Raises OSError. For `filled` see `make_file`."""
+    """Create a segment atomically and durably, from the `spare` file if there is one of the right size. Raises OSError.
+    For `filled` see `make_file`."""
     source = SPARE if spare is not None else f"{DIRECTORY}/new.tmp"
     segment = Segment(spare or make_file(files, source, size, filled=filled), sequence)
     segment.salt = int.from_bytes(os.urandom(8), "little")
@@ -174,7 +174,7 @@ def create_file(
 
 
 def _as_full(error: OSError, what: str) -> Exception:
-    """A full disk is an answer to the producer; any other failure is the end of writing."""
+    """LogFull for a full disk, which is reported to the producer; any other error ends writing."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return LogFull(f"no space left for {what}: {error}")
     return error
@@ -196,27 +196,26 @@ class SegmentWriter:
     ) -> None:
         self._files = files
         self._file_bytes = file_bytes
-        self._filled = filled  # new files; see `make_file`
+        self._filled = filled  # for new files; see `make_file`
         self.segment = segment
-        self.started: list[Segment] = []  # files begun, for the engine to take over
-        self.end = end  # where the next group goes
+        self.started: list[Segment] = []  # new files, for the engine to pick up
+        self.end = end  # position of the next group
         self._last_group = last_group
-        self._position = position  # behind the last group
+        self._position = position  # after the last group
         self.synced_through = last_group
-        self._dirty_until = end  # bytes up to here may hold the remains of a group that failed
+        self._dirty_until = end  # bytes up to here may hold remains of a failed group
         self._lock = threading.Lock()
         self._sync_lock = threading.Lock()
         self._sync_failure: OSError | None = None  # final: see `sync`
         self._spare: File | None = None  # the next file, prepared
-        self.spare_wanted_at = segment.size // 4  # `end`, from which on `wants_spare` is to be asked
+        self.spare_wanted_at = segment.size // 4  # position from which on `wants_spare` is to be called
 
     def write(
         self, number: int, position: int, entries: Sequence[bytes], advance: int, timestamp: int, *, roll: bool = False
     ) -> tuple[Segment, int]:
-        """Write a group, to a new file if `roll`; returns the file and the group's place in it. Does not sync.
+        """Write a group, to a new file if `roll`; returns the file and the group's position in it. Does not sync.
 
-        Raises LogFull, and then the journal is as before, or another OSError, after which it must not be used; see
-        `may_hold`.
+        Raises LogFull, with the journal unchanged, or another OSError, after which it must not be used; see `may_hold`.
         """
         assert (number, position) == (self._last_group + 1, self._position)
         length = HEADER_SIZE + sum(map(len, entries))
@@ -238,20 +237,20 @@ class SegmentWriter:
             return segment, at
 
     def may_hold(self, number: int) -> bool:
-        """Whether the file may have the whole of this group, which failed, when it is opened again. A part of it, as a
-        full disk leaves it, is no group: its checksum is wrong."""
+        """Whether the complete failed group may be found when the file is opened again. A part of it, as left by a full
+        disk, is not a group: its checksum is wrong."""
         return self._last_group >= number or self._dirty_until > self.end
 
     def find_room(self, length: int, timestamp: int) -> None:
-        """Find out whether the disk has room again for a group of about this length. Raises LogFull or OSError."""
+        """Check whether the disk has room again for a group of about this length. Raises LogFull or OSError."""
         with self._lock:
             self._make_room(HEADER_SIZE + length, timestamp, roll=False)
 
     def _make_room(self, length: int, timestamp: int, *, roll: bool) -> None:
-        """Clear what a failed group left, and start a new file if this one is full."""
+        """Clear the remains of a failed group, and start a new file if this one is full."""
         if self._dirty_until > self.end:
             self._clear()
-        # Room for the mark at the end of the file is always kept.
+        # There is always room left for the mark at the end of the file.
         if roll or self.end + length + HEADER_SIZE > self.segment.size:
             self._roll(length, timestamp)
 
@@ -264,7 +263,7 @@ class SegmentWriter:
         self._dirty_until = self.end
 
     def _roll(self, length: int, timestamp: int) -> None:
-        # The old file is synced before the new one appears: a later file proves that an earlier one was whole.
+        # The old file is synced before the new one exists: a later file proves that an earlier one was complete.
         self.sync()
         old = self.segment
         size = max(self._file_bytes, FIRST_GROUP_AT + length + HEADER_SIZE)
@@ -298,17 +297,18 @@ class SegmentWriter:
         self.spare_wanted_at = new.size // 4
 
     def wants_spare(self) -> bool:
-        """True once for each file, when a quarter of it is used: then the next one should be prepared, so that
-        starting it costs no more than a few syncs."""
+        """True once for each file, when a quarter of it is used: then the next one should be prepared, so that starting
+        it only costs a few syncs."""
         if self.end < self.spare_wanted_at:
             return False
         self.spare_wanted_at = NEVER
         return True
 
     def prepare_spare(self) -> None:
-        """Takes long; on any thread, one at a time. Without room on the disk there is no spare: `_roll` will tell.
+        """Create the next file in advance. Slow; on any thread, one at a time. Without space on the disk there is no
+        spare: `_roll` will fail.
 
-        It gets the name that `_roll` looks for when it is whole, and never while `_roll` is using the last one."""
+        The spare gets the name that `_roll` expects when it is complete, and never while `_roll` uses the last one."""
         if self._spare is not None:
             return
         temporary = f"{DIRECTORY}/filling.tmp"
@@ -324,10 +324,10 @@ class SegmentWriter:
             return
 
     def sync(self) -> None:
-        """Everything written so far survives a loss of power.
+        """Make everything written so far survive a loss of power.
 
-        The system tells a failure to one of those who ask, once: so one asks at a time, and after a failure nobody is
-        told that anything is safe."""
+        The kernel reports a failure once, to a single caller: so there is one caller at a time, and after a failure
+        every later call fails."""
         with self._sync_lock:
             if self._sync_failure is not None:
                 raise self._sync_failure

@@ -1,4 +1,4 @@
-"""Slices of one batch after the other, up to the limits of a read."""
+"""Collects slices of consecutive batches, up to the limits of a read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from penstock.log.batch import Batch, RecordSlice
 
 
 class SliceCollector:
-    """The findings of one read: at least one record, else up to both limits. `offset` is where it goes on."""
+    """The result of one read: at least one record, otherwise up to both limits. `offset` is the next to read."""
 
     __slots__ = ("_bytes_left", "_records_left", "found", "offset")
 
@@ -17,7 +17,7 @@ class SliceCollector:
         self._records_left = max_records
 
     def add(self, batch: Batch, end: int) -> bool:
-        """Take what is left to be read of the batch, below `end`. Returns whether there is room for the next one."""
+        """Add the unread part of the batch, below `end`. Returns whether there is room for the next one."""
         part = batch.slice(self.offset, end, self._bytes_left, self._records_left)
         size = part.byte_size()
         if self.found and size > self._bytes_left:

@@ -1,7 +1,6 @@
-"""Snapshots: the state after a certain group, so that start-up replays only what came later.
+"""Snapshots: the state after a certain group, so that a start replays only later events.
 
-The newest two are kept, in case the newest turns out unreadable; segments are removed only when both have
-what they said.
+The newest two are kept, in case the newest is unreadable; segments are removed only when both snapshots cover them.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ class Snapshot(msgspec.Struct, array_like=True):
 
     group: int
     ranges: dict[int, tuple[int, int]]  # of each partition: log start and next offset
-    dropped: list[int]  # partitions to forget when no file holds them any more
+    dropped: list[int]  # partitions to forget when no file has them
     producers: list[tuple[bytes, Known]]
     core: bytes
-    table_ends: dict[int, TableEnd] = {}  # what tables have of each partition
+    table_ends: dict[int, TableEnd] = {}  # end of each partition in its table
 
 
 def snapshot_path(group: int) -> str:
@@ -41,8 +40,7 @@ def snapshot_path(group: int) -> str:
 
 
 def groups(files: Files) -> list[int]:
-    """The groups after which a snapshot exists, in order. What was restored from a backup may have no directory of
-    them yet."""
+    """The groups after which there is a snapshot, in order. A directory restored from a backup may have none."""
     if DIRECTORY not in files.list(""):
         return []
     found = (_NAME.fullmatch(name) for name in files.list(DIRECTORY))
@@ -64,7 +62,7 @@ def load(files: Files, group: int) -> Snapshot | None:
 
 
 def read_file(files: Files, group: int) -> bytes | None:
-    """The snapshot as `encode` made it, or None if it is damaged. Raises FileNotFoundError."""
+    """The encoded snapshot, or None if it is damaged. Raises FileNotFoundError."""
     file = files.open(snapshot_path(group), writable=False)
     try:
         data = file.read(0, file.size())
@@ -78,7 +76,7 @@ def read_file(files: Files, group: int) -> bytes | None:
 
 
 def newest(files: Files) -> tuple[Snapshot | None, list[str]]:
-    """The newest whole snapshot, and the paths of damaged ones that are newer."""
+    """The newest valid snapshot, and the paths of damaged ones that are newer."""
     damaged: list[str] = []
     for group in reversed(groups(files)):
         snapshot = load(files, group)
@@ -89,7 +87,7 @@ def newest(files: Files) -> tuple[Snapshot | None, list[str]]:
 
 
 def store(files: Files, group: int, data: bytes) -> None:
-    """Keep an encoded snapshot and remove all but the newest ones. Raises OSError."""
+    """Store an encoded snapshot and remove all but the newest ones. Raises OSError."""
     replace(files, snapshot_path(group), data, f"{DIRECTORY}/new.tmp")
     files.sync_directory(DIRECTORY)
     for old in groups(files)[:-KEPT]:

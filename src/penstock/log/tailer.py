@@ -1,9 +1,9 @@
-"""Tailer: follows a journal that another process may be writing. Changes nothing and takes no lock.
+"""Tailer: follows a journal that another process may be writing. Read-only, without a lock.
 
-Closed files are known by their index; the last file is scanned, and scanned on from where that stopped. A group that
-is not whole is being written, or was when the writer ended: it is looked at again later. Only if something proves that
-it had been synced once is it damage. What is whole in the files may not be committed yet, so a reader beside a running
-broker asks the broker how far it may read.
+Closed files are opened by their index; the last file is scanned incrementally. An incomplete group is being written, or
+was when the writer ended: it is read again later. It is damage only if something proves that it had been synced.
+Complete groups in the files may not be committed yet, so a reader beside a running broker asks the broker how far it
+may read.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from penstock.log.recovery import Event, held_ranges, index_groups, side_index
 from penstock.log.scan import Scan
 from penstock.log.segment import Segment, journal_path, sequences
 
-_READ_BYTES: Final = 4 << 20  # small batches are read together up to this size
-_TRIES: Final = 100  # to see the files at one moment, while they come and go
+_READ_BYTES: Final = 4 << 20  # small batches are read together, up to this size
+_TRIES: Final = 100  # to get a consistent list of files while they change
 
 
 class NotThereYet(LogError):
-    """The segments do not hold these records, so far: at the level `memory` a broker may be ahead of them. Who
-    waits in vain asks `check_end` whether they were lost."""
+    """The segments do not have these records yet: at level `memory` a broker may be ahead of them. If they do not
+    appear, `check_end` determines whether they were lost."""
 
 
 class _Seen(NamedTuple):
-    """The files as of one refresh, and what they hold. The last file's index and `extents` grow in place."""
+    """The files as of one refresh, and their offset ranges. The last file's index and `extents` grow in place."""
 
     files: list[Segment]
     extents: dict[int, tuple[int, int]]
@@ -52,36 +52,36 @@ class Tailer:
     """Any thread may read while another refreshes."""
 
     def __init__(self, files: Files, *, events: bool = False) -> None:
-        """With `events`, those of the last file are kept: they have been read anyway."""
+        """With `events`, those of the last file are kept, since they are decoded anyway."""
         self._files = files
         self._keeps_events = events
         self.events: list[Event] = []
         self._lock = RLock()
         self._seen = _Seen([], {})
         self._scan: Scan | None = None  # of the last file
-        self._latest: tuple[int, bytes] | None = None  # place and header of the last group of the last file
+        self._latest: tuple[int, bytes] | None = None  # position and header of the last group of the last file
         self._closed: set[int] = set()  # files whose index is complete
-        self._aside: set[int] = set()  # those of them whose index is the side file, not in memory
+        self._aside: set[int] = set()  # those whose index is the side file, not in memory
 
     # -- keeping up
 
     def refresh(self) -> None:
-        """Take notice of files that came or went, and of what was appended to the last one. Raises LogDamaged."""
+        """Detect new and removed files, and new groups in the last one. Raises LogDamaged."""
         with self._lock:
             for _ in range(_TRIES):
                 try:
                     if self._look():
                         return
                 except FileNotFoundError:
-                    continue  # retention has removed a file since it was listed
+                    continue  # retention has removed a file since the listing
                 except LogDamaged:
-                    self._forget()  # the next refresh must not go on behind the damage
+                    self._forget()  # the next refresh must not continue after the damage
                     raise
             raise LogError("the journal's files change faster than they can be listed")
 
     def check_end(self) -> None:
         """Raise LogDamaged if something proves that more had been synced than can be read. Reads the rest of the last
-        file, so it is for those who miss something, or who know that nobody is writing."""
+        file, so call it only if records are missing, or if there is no writer."""
         with self._lock:
             scan = self._scan
             if scan is None:
@@ -90,34 +90,34 @@ class Tailer:
             if proof is None:
                 return
             before = scan.end
-            self.refresh()  # or has it been written meanwhile?
+            self.refresh()  # it may have been written meanwhile
             if scan is self._scan and scan.end == before:
                 reason = scan.broken or "nothing is written here"
                 raise scan.damaged(f"{reason}, but the group at byte {proof} was written after this had been synced")
 
     @property
     def next_group(self) -> int:
-        """The number of the group that comes next."""
+        """The number of the next group."""
         return self._scan.next_group if self._scan is not None else 1
 
     @property
     def next_position(self) -> int:
-        """The global position behind everything in the files."""
+        """The global position after everything in the files."""
         return self._scan.next_position if self._scan is not None else 0
 
     @property
     def mark(self) -> tuple[int, int, bytes]:
-        """Another one when there is something new."""
+        """A value that changes when there are new groups."""
         files = self._seen.files
         return (files[-1].salt if files else 0), self.next_group, self._latest[1] if self._latest else b""
 
     @property
     def segments(self) -> list[Segment]:
-        """All files, as of the last refresh; the last one may be being written."""
+        """All files as of the last refresh; the last one may still be written."""
         return list(self._seen.files)
 
     def _look(self) -> bool:
-        """One look; False if the files changed meanwhile in a way that makes another necessary."""
+        """Refresh once; False if the files changed meanwhile, so that it must be repeated."""
         if self._replaced():
             self._forget()
         listed = self._list()
@@ -134,7 +134,7 @@ class Tailer:
         if scan is None:
             return True
         self._follow(scan)
-        if scan.ended:  # the next file exists, if it is not already gone again
+        if scan.ended:  # the next file exists, unless it was already removed
             now = sequences(self._files)
             if now == listed:
                 raise LogDamaged(journal_path(listed[-1] + 1), 0, "the file is missing")
@@ -147,14 +147,14 @@ class Tailer:
         self._aside.clear()
 
     def _replaced(self) -> bool:
-        """Whether the last file is another than it was, or its last group is: a repair, or another journal."""
+        """Whether the last file, or its last group, was replaced: by a repair, or by another journal."""
         if not self._seen.files:
             return False
         last = self._seen.files[-1]
         try:
             fresh = Segment.open(self._files, last.sequence, writable=False)
         except FileNotFoundError:
-            return not self._list()  # removed, while later ones are there; or all of the journal is gone
+            return not self._list()  # removed while later ones remain; or the whole journal is gone
         same = fresh.salt == last.salt
         if same and self._latest is not None:
             place, header = self._latest
@@ -163,7 +163,7 @@ class Tailer:
         return not same
 
     def _list(self) -> list[int] | None:
-        """The sequences of all files, or None if they were changing. A missing one in between is damage."""
+        """The sequences of all files, or None if they were changing. Raises LogDamaged if one in between is missing."""
         try:
             listed = sequences(self._files)
         except FileNotFoundError:
@@ -176,7 +176,7 @@ class Tailer:
         return listed
 
     def _take(self, files: list[Segment]) -> None:
-        """Go on with these files: each but the last is closed, and all of it was there before the next one was."""
+        """Use these files: each but the last is closed, and was complete before the next one existed."""
         before = self._seen.files[-1] if self._seen.files else None
         for file, following in pairwise(files):
             file.next_position = following.first_position
@@ -197,7 +197,7 @@ class Tailer:
         self._seen = _Seen(files, held_ranges(files))
 
     def _take_side_index(self, file: Segment, following: Segment) -> bool:
-        """Use the side file of a closed file instead of an index in memory, as soon as there is one."""
+        """Use the side file of a closed file, if it exists, instead of an index in memory."""
         if file.sequence in self._aside:
             return True
         try:
@@ -209,7 +209,7 @@ class Tailer:
         return True
 
     def _follow(self, scan: Scan) -> None:
-        """Index what was appended to the last file."""
+        """Index the groups appended to the last file."""
         files, extents = self._seen
         file = files[-1]
         add = file.index.add
@@ -246,24 +246,25 @@ class Tailer:
         raise LogError(f"{journal_path(sequence)} is no closed segment")
 
     def slices(self, partition: PartitionId, offset: int, end: int, *, groups: bool = False) -> Iterator[RecordSlice]:
-        """The records from `offset` up to, not including, `end`, in order and without gaps. Looks for new ones itself.
-        With `groups`, each slice knows where its commit group ends.
+        """The records from `offset` up to, not including, `end`, in order and without gaps. Refreshes if necessary.
+        With `groups`, each slice has its `group_end`.
 
-        Raises OffsetOutOfRange below what the files hold, NotThereYet above, and LogDamaged, also while it is read.
+        Raises OffsetOutOfRange below the records in the files, NotThereYet above, and LogDamaged, also during
+        iteration.
         """
         files = self.holding(partition, offset, end)
         look = self.group_end if groups else None
         return (part for file in files for part in file_slices(file, partition, offset, end, look))
 
     def group_end(self, file: Segment, at: int) -> int:
-        """The global position behind the commit group that has an entry which ends at this byte of the file. Raises
+        """The global position after the commit group with the entry that ends at this byte of the file. Raises
         LogDamaged."""
-        known = self.next_position  # first: what is not written yet below begins here
+        known = self.next_position  # first: groups that are not written yet below begin here
         found = next_group_position(file, at)
         return (file.next_position or known) if found is None else found
 
     def holding(self, partition: PartitionId, offset: int, end: int) -> list[Segment]:
-        """The files with these records. They stay readable when they are removed."""
+        """The files with these records. They remain readable after their removal."""
         if offset >= end:
             return []
         files, extents = self._seen
@@ -292,7 +293,7 @@ class Tailer:
             if extent is None or extent.max_timestamp < timestamp:
                 continue
             index = partition_index(file, partition)
-            # Stamps are the highest so far: the batches before this one have nothing so new.
+            # Stamps are running maxima: earlier batches have no record this new.
             first = bisect_left(index.stamps, timestamp, 0, len(index.bases))
             begin = max(start, index.bases[first]) if first < len(index.bases) else end
             for part in file_slices(file, partition, begin, end):
@@ -301,7 +302,7 @@ class Tailer:
         return None
 
     def offset_after(self, partition: PartitionId, offset: int, end: int, max_bytes: int) -> int:
-        """The offset that `max_bytes` of stored batches reach from `offset`: one batch at least, `end` at most."""
+        """The offset that `max_bytes` of stored batches reach from `offset`: at least one batch, at most `end`."""
         left = max_bytes
         reached = offset
         for file in self.holding(partition, offset, end):
@@ -322,7 +323,7 @@ class Tailer:
 
 
 def batch_span(index: PartitionIndex, offset: int, end: int) -> tuple[int, int]:
-    """The batches of the index that hold the offsets from `offset` up to `end`."""
+    """The range of the index's batches with the offsets from `offset` up to `end`."""
     bases = index.bases
     count = len(bases)
     return max(bisect_right(bases, offset, 0, count) - 1, 0), bisect_left(bases, end, 0, count)
@@ -343,8 +344,7 @@ def file_slices(
     group_end: Callable[[Segment, int], int] | None = None,
 ) -> Iterator[RecordSlice]:
     """The slices of one segment with a partition's records from `offset` up to `end`, in order. Raises LogDamaged.
-    `group_end` tells where the commit group ends that has an entry up to a byte of the file, for those who want to know
-    it of each slice."""
+    `group_end`, if passed, computes each slice's `group_end` from the end of its batch in the file."""
     extent = file.index.extent(partition)
     if extent is None:
         return
@@ -368,7 +368,7 @@ def file_slices(
                 raise LogDamaged(file.path, position, reason)
             group = 0
             if group_end is not None:
-                known = _position_at(file, data, at + length, position + length)  # most often: read with its batch
+                known = _position_at(file, data, at + length, position + length)  # usually read with its batch
                 group = group_end(file, position + length) if known is None else known
             yield RecordSlice(batch, offset - base, min(end, behind) - base, group)
             offset = behind
@@ -383,8 +383,8 @@ def closed_group_end(file: Segment, at: int) -> int:
 
 
 def next_group_position(file: Segment, at: int) -> int | None:
-    """The global position that the next commit group from this byte of the file on begins with; entries may come before
-    it. None if the file has none. Raises LogDamaged."""
+    """The global position at which the first commit group from this byte of the file on begins; entries may precede it.
+    None if there is none. Raises LogDamaged."""
     read = file.file.read
     while at < file.index.end_position:
         data = read(at, HEADER_SIZE)
@@ -401,7 +401,7 @@ def next_group_position(file: Segment, at: int) -> int | None:
 
 def _position_at(file: Segment, data: bytes, at: int, place: int) -> int | None:
     """The position of the commit group whose header is at `at` in `data`, and at `place` in the file; None if there is
-    no whole one. Raises LogDamaged."""
+    no complete one. Raises LogDamaged."""
     if len(data) - at < HEADER_SIZE or not data.startswith(GROUP_MAGIC, at):
         return None
     try:
@@ -411,10 +411,10 @@ def _position_at(file: Segment, data: bytes, at: int, place: int) -> int | None:
 
 
 def partition_index(file: Segment, partition: int) -> PartitionIndex:
-    """The batches of a partition that the file is known to hold. Raises LogDamaged."""
+    """The index of a partition that the file is known to hold. Raises LogDamaged."""
     try:
         found = file.index.partition(partition)
-    except FileNotFoundError:  # the file was removed, and its index with it; but we have it open
+    except FileNotFoundError:  # the file was removed with its index, but is still open
         file.index = _index_again(file)
         found = file.index.partition(partition)
     assert found is not None
@@ -433,7 +433,7 @@ def _index_again(file: Segment) -> FileIndex:
 
 
 def _check_whole(scan: Scan, following: Segment) -> None:
-    """`following` proves that everything before it had been synced."""
+    """Check a file against `following`, which proves that everything before it had been synced."""
     if scan.next_group != following.first_group or scan.next_position != following.first_position:
         reason = scan.broken or "the file ends early"
         raise scan.damaged(f"{reason}, but {following.path} goes on with group {following.first_group}")

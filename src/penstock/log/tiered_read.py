@@ -1,4 +1,4 @@
-"""Reading below the journal: first what only a table has, then the segments, without a gap between them."""
+"""Reads that begin below the journal: first from a table, then from the segments, without a gap."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from penstock.log.reading import DiskPlan
 
 logger = logging.getLogger(__name__)
 
-MAX_DAMAGE: Final = 1024  # ranges that are remembered; all of them are in what `penstock table verify` says
+MAX_DAMAGE: Final = 1024  # number of ranges in the register; `penstock table verify` reports all
 
 T = TypeVar("T")
 
 
 class PastPlan:
-    """A read that begins in a table. `rest` reads the same partition from `seam` on, or nothing if that is the end."""
+    """A read that begins in a table. `rest` reads the same partition from `seam` on; None if that is the end."""
 
     __slots__ = ("_max_bytes", "_max_records", "_offset", "_partition", "_rest", "_seam", "_tiered")
     ready = False
@@ -55,7 +55,7 @@ class PastPlan:
 def read_past(
     tiered: TieredReader | None, partition: PartitionId, offset: int, end: int, max_bytes: int, max_records: int
 ) -> list[RecordSlice]:
-    """The result of `TieredReader.read`, checked. Raises LogError, and nothing else."""
+    """The result of `TieredReader.read`, checked. Raises only LogError."""
     if tiered is None:
         raise TableUnreadable(f"offset {offset} is in a table only, and this log was opened without its tables")
     try:
@@ -76,7 +76,7 @@ def read_past(
 
 
 def offset_in_table(tiered: TieredReader | None, partition: PartitionId, timestamp: int, start: int) -> int | None:
-    """The result of `TieredReader.offset_at`. Raises LogError, and nothing else."""
+    """The result of `TieredReader.offset_at`. Raises only LogError."""
     if tiered is None:
         raise TableUnreadable(f"offset {start} is in a table only, and this log was opened without its tables")
     try:
@@ -88,15 +88,15 @@ def offset_in_table(tiered: TieredReader | None, partition: PartitionId, timesta
 
 
 class DamageRegister:
-    """The damaged offsets of tables that readers have met, in this process or in a worker, until they can be read
-    again; and those that a look at every byte has found, until there is another, since a read may be served from
-    memory. Each is logged once. Any thread."""
+    """The damaged ranges of tables: those that readers in this process or a worker encountered, until they are readable
+    again; and those that a full verification found, until the next one, since reads may be served from memory. Each is
+    logged once. Any thread."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], TableDamaged] = {}
         self._verified: frozenset[tuple[str, int]] = frozenset()
         self._lock = Lock()
-        self.reads = 0  # that met damage
+        self.reads = 0  # that encountered damage
 
     def add(self, error: TableDamaged) -> None:
         with self._lock:
@@ -109,7 +109,7 @@ class DamageRegister:
             logger.error("%s", error, extra={"file": error.file, "offsets": f"{error.first}-{error.end - 1}"})
 
     def readable(self, partition: PartitionId, first: int, end: int) -> None:
-        """These offsets were read."""
+        """Drop ranges that have been read successfully."""
         self._drop(
             lambda error: (
                 (error.file, error.first) not in self._verified
@@ -120,14 +120,14 @@ class DamageRegister:
         )
 
     def verified(self, topic: int, damage: Sequence[TableDamaged]) -> None:
-        """All of the table was looked at, and this is what is damaged."""
+        """Replace the ranges of a table with the result of a full verification."""
         self.forget(topic)
         self._verified |= {(error.file, error.first) for error in damage}
         for error in damage:
             self.add(error)
 
     def forget(self, topic: int) -> None:
-        """The topic is gone."""
+        """Drop the ranges of a topic, which was deleted or verified again."""
         self._verified -= {(error.file, error.first) for error in self.list() if error.topic_id == topic}
         self._drop(lambda error: error.topic_id == topic)
 
@@ -149,14 +149,14 @@ def place_of(error: TableDamaged) -> PartitionId:
 
 
 class LazyTieredReader:
-    """A tiered reader that is opened by `warm` or at the first read: the libraries for tables take a while to load. It
+    """A tiered reader that is opened by `warm` or at the first read: the table libraries take a while to import. It
     logs why a read failed, which clients are not told."""
 
     def __init__(self, opens: Callable[[], TieredReader]) -> None:
         self._opens = opens
         self._lock = Lock()
         self._tiered: TieredReader | None = None
-        self.trouble = ""  # why the last read failed, if it was not for damage
+        self.trouble = ""  # why the last read failed, unless because of damage
         self.damage = DamageRegister()
 
     def _opened(self) -> TieredReader:
@@ -166,7 +166,7 @@ class LazyTieredReader:
             return self._tiered
 
     def warm(self) -> None:
-        """Open it now, for the first read. Any thread."""
+        """Open it now, ahead of the first read. Any thread."""
         self._reporting(self._opened)
 
     def read(
@@ -188,7 +188,7 @@ class LazyTieredReader:
             raise
         except Exception as error:
             reason = str(error) or type(error).__name__
-            if reason != self.trouble:  # clients try again, and would fill the operator's log
+            if reason != self.trouble:  # clients retry, which would flood the log
                 logger.warning("a read from a table failed: %s", reason)
                 self.trouble = reason
             raise

@@ -1,7 +1,7 @@
-"""Tiering state: the records that tables have, up to which offset of each partition, and the age of the newest.
+"""Tiering state: the end offset of each partition in its table, and the age of its newest record there.
 
-A table is ahead of this: its own commit says what it holds, and the journal hears of it later. What counts for the
-removal of segments is what the journal has committed.
+A table is ahead of this: its own commit defines its contents, and the journal records it later. Segments are removed
+based on what the journal has committed.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from penstock.log.segment import Segment
 
 
 class TableEnd(NamedTuple):
-    """Tables have everything of a partition below `offset` that is still wanted."""
+    """Tables have all retained records of a partition below `offset`."""
 
     offset: int = 0
-    newest: int = 0  # highest timestamp of all of it, µs: retention by age must not take what came after it
+    newest: int = 0  # highest timestamp among them, µs: retention by age must not remove later records before
 
 
 class TieringState(msgspec.Struct, frozen=True, tag="b", array_like=True):
@@ -33,7 +33,7 @@ NONE: Final = TableEnd()
 
 
 class TableEnds:
-    """The committed ends, and those that are on their way."""
+    """The committed ends, and those in flight."""
 
     def __init__(self, ends: Mapping[int, TableEnd] | None = None) -> None:
         self._committed: dict[int, TableEnd] = dict(ends or {})
@@ -43,18 +43,18 @@ class TableEnds:
         return self._committed.get(partition, NONE)
 
     def newest(self) -> dict[int, int]:
-        """Of each partition that has a table, the highest timestamp in it."""
+        """The highest timestamp in the table of each partition that has one."""
         return {partition: end.newest for partition, end in self._committed.items()}
 
     def ahead(self, partition: int) -> TableEnd:
-        """As it will be if nothing fails."""
+        """The end after all groups in flight are committed."""
         found = self.get(partition)
         for _, ends in self._ahead:
             found = _later(found, ends.get(partition, NONE))
         return found
 
     def add(self, group: CommitGroup, ends: Mapping[int, TableEnd], dropped: set[int]) -> None:
-        """They hold when the group is committed, unless the partition is in `dropped` by then."""
+        """Set these ends when the group is committed, except for partitions that are in `dropped` by then."""
         entry = group, ends
         self._ahead.append(entry)
 
@@ -71,14 +71,14 @@ class TableEnds:
                 self._committed[partition] = _later(self.get(partition), end)
 
     def drop(self, partitions: Iterable[int]) -> None:
-        """They are gone for good, and nothing of them is in a table any more."""
+        """Forget partitions that were removed permanently, with their tables."""
         for partition in partitions:
             self._committed.pop(partition, None)
 
     def newest_before(
         self, files: Sequence[Mapping[PartitionId, Extent]], starts: Mapping[PartitionId, int]
     ) -> dict[PartitionId, int]:
-        """Of partitions whose log start is below what these files have: how old the newest record in the table is."""
+        """The timestamp of the newest record in the table, for partitions whose log start is below these files."""
         if not self._committed:
             return {}
         first: dict[PartitionId, int] = {}
@@ -92,7 +92,7 @@ class TableEnds:
         }
 
     def dump(self, dropped: Iterable[int] = ()) -> dict[int, TableEnd]:
-        """For a snapshot: as it will be when everything on its way is committed."""
+        """For a snapshot: the ends after everything in flight is committed."""
         partitions = self._committed.keys() | {partition for _, ends in self._ahead for partition in ends}
         return {partition: self.ahead(partition) for partition in partitions.difference(dropped)}
 
@@ -102,7 +102,7 @@ def _later(one: TableEnd, other: TableEnd) -> TableEnd:
 
 
 def new_ends(closed: Sequence[Segment], ends: Mapping[PartitionId, int]) -> dict[int, TableEnd]:
-    """The ends with the time of the newest record before each, as far as the closed files can tell."""
+    """These ends with the timestamp of the newest record before each, from the closed files."""
     found = {}
     for partition, end in ends.items():
         extents = (segment.index.extent(partition) for segment in closed)

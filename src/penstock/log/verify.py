@@ -1,4 +1,4 @@
-"""Checking a whole journal, byte by byte, without changing it. For an operator; the broker must not be running."""
+"""Verifies a whole journal, byte by byte, without changing it. For operators; the broker must not be running."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.log.segment import Segment, index_path, journal_path
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is not as it was written. `harmless` if the broker starts all the same."""
+    """A deviation. `harmless` if the broker starts all the same."""
 
     path: str
     position: int
@@ -31,7 +31,7 @@ class Report:
     files: int = 0
     groups: int = 0
     records: int = 0
-    last_group: int = 0  # of those that can be read without a break
+    last_group: int = 0  # of the contiguous readable ones
 
     @property
     def damage(self) -> list[Finding]:
@@ -39,10 +39,10 @@ class Report:
 
 
 def verify(files: Files, progress: Callable[[int, int], None] | None = None) -> Report:
-    """Read everything. `progress` is told how many files of how many are done."""
+    """Read everything. `progress` is called with the number of files done, and the total."""
     report = Report()
     sequences = segment.sequences(files) if segment.DIRECTORY in files.list("") else []
-    opened: list[Segment] = []  # without a break up to now
+    opened: list[Segment] = []  # contiguous up to now
     held: dict[int, tuple[int, int]] = {}
     scan: Scan | None = None
     with contextlib.ExitStack() as stack:
@@ -77,7 +77,7 @@ def verify(files: Files, progress: Callable[[int, int], None] | None = None) -> 
 
 
 def _check_view(files: Files, opened: list[Segment], held: dict[int, tuple[int, int]], report: Report) -> None:
-    """Snapshot, events and files fit together."""
+    """Check that snapshot, events and files are consistent."""
     try:
         snapshot, _ = snapshots.newest(files)
         events = replay(opened, snapshot.group if snapshot else 0, report.last_group)

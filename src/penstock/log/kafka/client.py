@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 REQUEST_SECONDS: Final = 10.0
-ATTEMPT_SECONDS: Final = 2.0  # after which a request is made anew
+ATTEMPT_SECONDS: Final = 2.0  # after which a request is retried
 PAUSE_SECONDS: Final = 0.1
 READ_RECORDS: Final = 500  # at a time
 _TRIMMED: Final = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
@@ -44,11 +44,11 @@ class KafkaJournal:
         """`options` are librdkafka's, with `bootstrap.servers`."""
         self._options: dict[str, Any] = {
             **options,
-            # An address that is gone is tried again soon: a start of Kafka, or of one of its nodes, takes seconds.
+            # Reconnect soon: a start of Kafka, or of one of its nodes, takes seconds.
             "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": 1000,
-            # A node that was killed stays the leader in Kafka's own eyes for seconds; the next one is looked for until
-            # it is found, and not only when the connection breaks.
+            # Kafka considers a killed node the leader for some seconds; refresh metadata until there is a new leader,
+            # and not only when the connection breaks.
             "topic.metadata.refresh.interval.ms": 1000,
             "socket.connection.setup.timeout.ms": 3000,
             "log.connection.close": False,
@@ -59,8 +59,8 @@ class KafkaJournal:
         self._cell = cell
         self._message_bytes = message_bytes
         self._delivery_ms = int(delivery_seconds * 1000)
-        self._looker: Consumer | None = None  # asks for bounds
-        self._idle: Consumer | None = None  # of a reader that was closed: it has its connections already
+        self._looker: Consumer | None = None  # for bounds
+        self._idle: Consumer | None = None  # of a closed reader, with open connections
         self._spare: Producer | None = None
         self._shared: Producer | None = None
 
@@ -70,8 +70,8 @@ class KafkaJournal:
         give_up = time.monotonic() + REQUEST_SECONDS
         while True:
             try:
-                # librdkafka asks the leader that it knows, for as long as it may, though that node be gone: so it is
-                # told to find the leader first, and to ask again soon.
+                # librdkafka keeps asking the leader that it knows, even if that node is down: so find the leader first,
+                # and retry soon.
                 self._looker.list_topics(self._topic, timeout=ATTEMPT_SECONDS)
                 place = TopicPartition(self._topic, self._cell)
                 found = self._looker.get_watermark_offsets(place, timeout=ATTEMPT_SECONDS)
@@ -97,7 +97,7 @@ class KafkaJournal:
             consumer.close()
 
     def prepare(self) -> None:
-        """Make the next producer now: it takes half a second to be told its id."""
+        """Create the next producer now: getting its id takes half a second."""
         if self._spare is None:
             self._spare = self.new_producer()
 
@@ -139,7 +139,7 @@ class KafkaJournal:
     def new_consumer(self, **more: Any) -> Consumer:
         options = {
             **self._options,
-            "group.id": "penstock",  # it must have one, and joins none: it is assigned its partition by hand
+            "group.id": "penstock",  # required, but it joins no group: its partition is assigned manually
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
             "fetch.wait.max.ms": 100,
@@ -156,7 +156,7 @@ class KafkaJournal:
             raise LogUnavailable(f"no consumer: {error.args[0].str()}") from None
 
     def shared_producer(self) -> Producer:
-        """For what is no part of the journal."""
+        """The producer for records outside of the journal."""
         if self._shared is None:
             self._shared = self.new_producer()
         return self._shared
@@ -197,7 +197,7 @@ class _Producer:
         self._producer.poll(seconds)
 
     def close(self) -> None:
-        """The client itself goes when nobody waits for its answers any more."""
+        """The client itself is freed when all delivery reports have arrived."""
         self._closed = True
         with contextlib.suppress(KafkaException):
             self._producer.purge()
@@ -214,7 +214,7 @@ class _Reader:
         if first is None:
             return []
         records = []
-        for message in (first, *self._consumer.consume(READ_RECORDS, 0)):  # those that are here already
+        for message in (first, *self._consumer.consume(READ_RECORDS, 0)):  # those that have already arrived
             error = message.error()
             if error is not None:
                 if error.code() == KafkaError._PARTITION_EOF or (error.retriable() and not error.fatal()):
@@ -231,7 +231,7 @@ class _Reader:
 
 
 def snapshots_topic(journal_topic: str) -> str:
-    """The name of the compacted topic beside a journal's."""
+    """The name of the compacted topic that belongs to a journal."""
     return f"{journal_topic.removesuffix('.journal')}.snapshots"
 
 
@@ -278,7 +278,7 @@ class KafkaKeyedTopic:
                 producer.produce(self._topic, value, key.encode(), self._cell, on_delivery=delivered)
         except (BufferError, KafkaException) as error:
             raise LogUnavailable(f"Kafka's client takes nothing for {self._topic}: {error}") from None
-        while len(answers) < len(items):  # each comes within the time for deliveries
+        while len(answers) < len(items):  # each arrives within the delivery timeout
             producer.poll(0.25)
         if failed := list(filter(None, answers)):
             raise LogUnavailable(f"{self._topic} could not be written: {failed[0]}")

@@ -1,4 +1,4 @@
-"""Tables: closed segments as Parquet, in one Delta table per topic. Most of it loads pyarrow: not for a start.
+"""Tables: closed segments as Parquet, in one Delta table per topic. Most of it imports pyarrow: not for startup.
 
 Start at `table.py`, then `build.py`.
 """

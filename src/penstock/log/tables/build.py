@@ -1,8 +1,8 @@
 """Moves the records of a closed segment to the table of one topic.
 
-One commit of the table has all that the file holds of the topic, and with it how far each partition reaches. So what
-was killed before the commit is done again from the start, and what was killed after it is found done: no record is in
-the table twice, and none is left out.
+One commit of the table contains all records of the topic in the file, and the new end of each partition. So a build
+that was killed before the commit is repeated from the start, and one that was killed after it is found done: no record
+is duplicated or lost.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from penstock.log.tables.table import Table
 from penstock.log.tailer import closed_group_end, file_slices
 
 FILE_BYTES: Final = 256 << 20
-"""A larger file would be one that retention cannot take for long."""
+"""Retention removes whole files, so a larger one would be retained for too long."""
 
 
 class PartitionSpan(NamedTuple):
-    """The records to move out of a segment, and the partition's log start: nothing below that is wanted, so the
-    table may leave it out."""
+    """The records to move out of a segment, and the partition's log start: records below it are not retained, so the
+    table may omit them."""
 
     first: int
     end: int
@@ -44,12 +44,12 @@ def build(
     file_bytes: int = FILE_BYTES,
     rest: Callable[[], None] = at_once,
 ) -> dict[int, int]:
-    """Take these spans of the file into the table, as far as it does not have them. Returns up to where it has these
-    partitions. When this returns, all of it survives a loss of power, and was read back and compared with the checksums
-    that were made of the journal's batches: the segment is not needed for it.
-    `rest` is called again and again, about once for a MiB, so that the caller can leave the machine to others.
+    """Add these spans of the file to the table, unless it has them. Returns the end of each of these partitions in the
+    table. On return, the records survive a loss of power, and have been read back and compared with the checksums of
+    the journal's batches: the segment is no longer needed for them. `rest` is called about once per MiB, so that the
+    caller can yield to other work.
 
-    Raises TableGap, TableNotWritten, TableUnreadable or LogDamaged, and then the table is as before.
+    Raises TableGap, TableNotWritten, TableUnreadable or LogDamaged, with the table unchanged.
     """
     store = Store(ref)
     table = open_to_change(ref)
@@ -57,7 +57,7 @@ def build(
     wanted = _missing(ref, ends, partitions)
     if not wanted:
         if table is not None:
-            store.sync_log(table.version)  # whoever committed it may have been killed before that
+            store.sync_log(table.version)  # the committing process may have been killed before that
         return {number: ends.get(number, 0) for number in partitions}
     parts: list[Part] = []
     try:
@@ -65,19 +65,19 @@ def build(
             _write(ref, store, segment, number, first, partitions[number].end, file_bytes, rest, parts)
         read_back(store, parts, rest)
     except BaseException as error:
-        with contextlib.suppress(Exception):  # what cannot be removed now is found by `maintenance.clean`
+        with contextlib.suppress(Exception):  # `maintenance.clean` removes the rest
             store.remove([part.path for part in parts])
         if isinstance(error, FAILURES):
             raise not_written(ref, error) from error
         raise
-    # From here on the files stay, whatever happens: a commit that seems to have failed may have come through.
+    # From here on the files stay: a commit that seems to have failed may have succeeded.
     commit(ref, table, parts, _outdated(table, ends, wanted), {number: partitions[number].end for number in wanted})
     check_committed(ref, {number: partitions[number].end for number in wanted})
     return {number: partitions[number].end if number in wanted else ends.get(number, 0) for number in partitions}
 
 
 def _missing(ref: TableRef, ends: Mapping[int, int], partitions: Mapping[int, PartitionSpan]) -> dict[int, int]:
-    """Of each partition that the table lacks something of, the first offset to take."""
+    """The first offset to add, for each partition of which the table lacks records."""
     wanted = {}
     for number, span in sorted(partitions.items()):
         first = max(ends.get(number, 0), span.start)
@@ -128,7 +128,7 @@ def _write(
 
 
 def _outdated(table: Table | None, ends: Mapping[int, int], wanted: Mapping[int, int]) -> list[str]:
-    """Files that end below the log's start: gone for readers, and they would leave a gap before what comes now."""
+    """Files that end below the log start: invisible to readers, and they would leave a gap before the new records."""
     if table is None:
         return []
     passed = [number for number, first in wanted.items() if first > ends.get(number, 0)]

@@ -1,14 +1,14 @@
-"""Checksums of a table's records, from end to end: made of the journal's batches before a Parquet file is written,
-carried in the file, and compared with the records whenever some are read.
+"""End-to-end checksums of a table's records: computed from the journal's batches before a Parquet file is written,
+stored in the file, and verified whenever records are read.
 
-Each column of each row group has a CRC-32C of its decoded values, so that whoever reads two columns of one row group
-checks these, and no more. It begins with the place of the row group (topic, partition, first offset, rows): the right
-records at the wrong place are damage too. A checksum of Parquet's pages would cover neither the writer nor the footer.
+Each column of each row group has a CRC-32C of its decoded values, so that a reader of two columns of one row group
+verifies only these. It includes the identity of the row group (topic, partition, first offset, rows): correct records
+in the wrong place are damage too. Parquet's page checksums would cover neither the writer nor the footer.
 
     the file's metadata `penstock.checksums` = CRC-32C of the rest, in 8 hexadecimal digits, and `FileChecksums` as JSON
 
-The names of such files end in `-crc32c.parquet`, so that one whose checksums are lost is not taken for one of an
-earlier version, which had none. Nothing here reads or writes a file.
+The names of such files end in `-crc32c.parquet`, so that one whose checksums are lost is not mistaken for a file of an
+earlier version, which had none. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from penstock.log.checksum import crc32c
 
 METADATA: Final = b"penstock.checksums"
 SUFFIX: Final = "-crc32c.parquet"
-BLOCK_ROWS: Final = ROWS  # records that one step of a checksum covers; part of the format
+BLOCK_ROWS: Final = ROWS  # records per block of a checksum; part of the format
 
-_extend: Callable[[int, Any], int] = google_crc32c.extend  # takes numpy's arrays and Arrow's buffers too
+_extend: Callable[[int, Any], int] = google_crc32c.extend  # accepts numpy arrays and Arrow buffers too
 
 
 class ChecksumMismatch(ValueError):
-    """A difference between what was written and what was read. The text says which."""
+    """A difference between what was written and what was read, described by the text."""
 
 
 class GroupChecksums(msgspec.Struct, array_like=True):
-    """A row group: its place, what a search by time has to know, and the checksum of each column."""
+    """A row group: its offsets, its time range for searches, and the checksum of each column."""
 
     first: int
     rows: int
@@ -51,7 +51,7 @@ class GroupChecksums(msgspec.Struct, array_like=True):
 
 
 class FileChecksums(msgspec.Struct):
-    """All that a file says of itself."""
+    """The metadata of a file."""
 
     topic: int
     partition: int
@@ -78,8 +78,8 @@ def decode(metadata: Mapping[bytes, bytes] | None) -> FileChecksums:
 
 
 class RunningChecksums:
-    """The checksums of some columns of one row group, block by block, while its bytes are still in the processor's
-    cache: that halves what they cost."""
+    """The checksums of some columns of one row group, computed block by block, while its bytes are still in the CPU's
+    cache: this halves the cost."""
 
     __slots__ = ("_rows", "columns")
 
@@ -89,7 +89,7 @@ class RunningChecksums:
         self._rows = 0  # of the last block
 
     def add(self, block: pa.RecordBatch) -> bool:
-        """False if the blocks are not those of `blocks`: then these checksums mean nothing."""
+        """Add a block. False if the blocks are not those of `blocks`: then these checksums are meaningless."""
         if self._rows not in (0, BLOCK_ROWS) or len(block) > BLOCK_ROWS:
             return False
         self._rows = len(block)
@@ -101,7 +101,7 @@ class RunningChecksums:
 def group_checksums(
     topic: int, partition: int, first: int, batches: Sequence[pa.RecordBatch], columns: Iterable[str]
 ) -> dict[str, int]:
-    """The checksums of these columns of a row group; `batches` are those of `blocks`."""
+    """The checksums of these columns of a row group; `batches` must be those of `blocks`."""
     running = RunningChecksums(topic, partition, first, sum(map(len, batches)), columns)
     for batch in batches:
         if not running.add(batch):
@@ -110,7 +110,7 @@ def group_checksums(
 
 
 def blocks(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """The same rows, `BLOCK_ROWS` in each batch but the last."""
+    """The same rows, with `BLOCK_ROWS` in each batch but the last."""
     found = list(batches)
     if any(len(batch) != BLOCK_ROWS for batch in found[:-1]) or (found and len(found[-1]) > BLOCK_ROWS):
         whole = pa.concat_batches(found)
@@ -153,11 +153,11 @@ def _headers(checksum: int, array: pa.Array) -> int:
 
 def _validity(array: pa.Array) -> bytes:
     if array.null_count == len(array):
-        return b"null"  # every record: most have neither key nor headers, and never expire
+        return b"null"  # the usual case: most records have neither key nor headers, and never expire
     return np.packbits(array.is_valid().to_numpy(zero_copy_only=False), bitorder="little").tobytes()
 
 
-# Topic, partition and offset of a record follow from its place.
+# Topic, partition and offset of a record follow from its position.
 _COLUMNS: Final[dict[str, Callable[[int, Any], int]]] = {
     "key": _binaries,
     "value": _binaries,
@@ -173,9 +173,9 @@ COLUMNS: Final = tuple(_COLUMNS)
 
 
 def state_checksum(files: Iterable[Sequence[object]], ends: Mapping[int, int]) -> int:
-    """Of everything that a version of a table says of itself: its files, with their statistics, and how far each
-    partition reaches. Part of the version's own commit: damage to an entry of the table's log, or to a checkpoint,
-    either changes none of it or is found out."""
+    """A checksum of the metadata of a version of a table: its files with their statistics, and the end of each
+    partition. It is part of the version's commit: any damage to the table's log, or to a checkpoint, that changes the
+    metadata is detected."""
     lines = sorted(repr(tuple(file)) for file in files)
     return crc32c("\n".join(_state_lines(lines, ends)).encode())
 

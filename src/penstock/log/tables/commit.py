@@ -1,4 +1,4 @@
-"""A change of a table: files that come and files that go, and how far each partition now reaches, all at once."""
+"""A change of a table: adds and removes files, and advances the ends of partitions, atomically."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from penstock.log.tables.part_reader import FAILURES, PartReader, TableFile
 from penstock.log.tables.store import LOG, Store
 from penstock.log.tables.table import CHECKSUM, PARTITIONS, Table, app_id, owner_app_id
 
-# How long checkpoints of the table's log name files that are gone: `maintenance.clean` does not need it.
+# How long checkpoints of the table's log list removed files: `maintenance.clean` does not need them.
 _CONFIGURATION: Final = {"delta.deletedFileRetentionDuration": "interval 1 days"}
-# Checkpoints are made by `maintenance.clean`, which syncs them before anything relies on them.
+# `maintenance.clean` creates checkpoints, and syncs them before anything relies on them.
 _NO_CHECKPOINT: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
 def at_once() -> None:
-    """No rest between two batches."""
+    """A `rest` that does nothing."""
 
 
 def open_to_change(ref: TableRef) -> Table | None:
-    """The table, or None if there is none yet, for the one process that changes it."""
+    """The table, or None if there is none yet, for the single process that changes it."""
     Store(ref).mend()
     return Table.open(ref)
 
@@ -43,12 +43,12 @@ def commit(
     *,
     same_records: bool = False,
 ) -> None:
-    """Make the next version of `table`, or the first one of a new table. When this returns it survives a loss of power.
+    """Commit the next version of `table`, or the first one of a new table. On return it survives a loss of power.
 
-    Another process that made any change since `table` was opened makes this fail, and then the table is as that process
-    left it: every change has a transaction of the same name (`CHECKSUM`), and the table's log takes one of two. So a
-    writer that was replaced cannot slip in behind `refuse_fenced`. `same_records`: the change is a compaction, and
-    readers of changes skip it.
+    If another process has changed the table since `table` was opened, this fails without an effect: every change has a
+    transaction with the same name (`CHECKSUM`), and the table's log accepts only one of two concurrent ones. So a
+    replaced writer cannot commit after `refuse_fenced`. `same_records`: the change is a compaction, and readers of
+    changes skip it.
     """
     refuse_fenced(ref, table)
     store = Store(ref) if table is None else table.store
@@ -92,7 +92,7 @@ def commit(
 
 
 def refuse_fenced(ref: TableRef, table: Table | None) -> None:
-    """Raises TableFenced if a later owner of the writer's journal has changed the table."""
+    """Raise TableFenced if a later owner of the writer's journal has changed the table."""
     if ref.writer is not None and table is not None:
         known = table.delta.transaction_version(owner_app_id(ref.writer.journal)) or 0
         if known > ref.writer.term:
@@ -100,8 +100,8 @@ def refuse_fenced(ref: TableRef, table: Table | None) -> None:
 
 
 def read_back(store: Store, parts: Sequence[Part], rest: Callable[[], None] = at_once) -> None:
-    """Read files that were just written, from the disk as far as that can be had, and compare every record with the
-    checksums that were made before they were written. Raises TableDamaged."""
+    """Read files that were just written, from the disk if possible, and compare every record with the checksums from
+    before the write. Raises TableDamaged."""
     paths = [part.path for part in parts]
     store.sync(paths)
     store.drop_cached(paths)
@@ -113,7 +113,7 @@ def read_back(store: Store, parts: Sequence[Part], rest: Callable[[], None] = at
 
 
 def check_committed(ref: TableRef, ends: Mapping[int, int]) -> None:
-    """Open the table as everybody will, which compares it with the checksum of the commit. Raises TableUnreadable."""
+    """Open the table like any reader, which verifies the checksum of the commit. Raises TableUnreadable."""
     table = Table.open(ref)
     reaches = {} if table is None else table.ends()
     for number, end in ends.items():
@@ -125,7 +125,7 @@ def check_committed(ref: TableRef, ends: Mapping[int, int]) -> None:
 def _transactions(
     ref: TableRef, table: Table | None, added: Sequence[Part], removed: Sequence[str], ends: Mapping[int, int]
 ) -> list[Transaction]:
-    """The ends that move, and the checksum of all that the new version says."""
+    """The ends that advance, and the checksum of the new version's metadata."""
     files = {file.path: file for number in table.partitions() for file in table.extents(number)} if table else {}
     files |= {part.path: table_file(part) for part in added}
     kept = [file for path, file in files.items() if path not in removed]
@@ -142,7 +142,7 @@ def _transactions(
 
 
 def table_file(part: Part) -> TableFile:
-    """A part as the table's log will name it."""
+    """A part as listed in the table's log."""
     rows = part.end - part.first
     return TableFile(
         part.path,

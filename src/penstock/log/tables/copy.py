@@ -1,7 +1,7 @@
-"""Copying all tables from one place to another, while nobody writes to them: folders, or object stores.
+"""Copies all tables between folders or object stores, while nothing writes to them.
 
-A table names its files by paths relative to itself, so it is the same table elsewhere. Its log comes last: a table that
-is not whole yet is none.
+A table lists its files with relative paths, so it can be moved as it is. Its log is copied last, so that an incomplete
+copy is not a table.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from penstock.log.tables.location import local_folder
 from penstock.log.tables.store import LOG, PRIVATE_DIRECTORY, PRIVATE_FILE
 
 PIECE_BYTES: Final = 4 << 20
-REWRITTEN: Final = "_last_checkpoint"  # the one file of a table that changes under its name
+REWRITTEN: Final = "_last_checkpoint"  # the only file of a table that is overwritten
 
 Progress = Callable[[int, int], None]
-"""Told how many bytes of how many were copied or compared."""
+"""Called with the number of bytes copied or compared, and the total."""
 
 
 class TablesDiffer(LogError):
-    """Two places do not have the same tables, or one of them cannot be read."""
+    """Two locations do not have the same tables, or one of them cannot be read."""
 
 
 class TableFiles(NamedTuple):
@@ -50,7 +50,7 @@ class _TableFolder:
         )
 
     def sizes(self) -> dict[str, int]:
-        """All files, but sidecars, which only folders have."""
+        """All files except sidecars, which only folders have."""
         found = self._files.get_file_info(pafs.FileSelector("", allow_not_found=True, recursive=True))
         paths = ((info.path.lstrip("/"), info) for info in found if info.type == pafs.FileType.File)
         return {path: int(info.size) for path, info in paths if not sidecar.is_sidecar(path)}
@@ -61,9 +61,9 @@ class _TableFolder:
                 yield piece
 
     def write(self, path: str, pieces: Iterator[bytes]) -> None:
-        """Write the file; it is there for good when this returns."""
+        """Write a file, durably."""
         if self.folder is None:
-            # Buffered, because deltalake's stream takes bytes, and not the buffers that Arrow would hand on.
+            # Buffered, because deltalake's stream accepts bytes, and not the buffers that Arrow would pass on.
             stream = pa.BufferedOutputStream(self._files.open_output_stream(path), 2 * PIECE_BYTES)
             with closing(stream):
                 for piece in pieces:
@@ -85,7 +85,7 @@ class _TableFolder:
 
 
 def exist(url: str, options: Mapping[str, str]) -> bool:
-    """Whether there is any table in a place. Raises TablesDiffer if it cannot be read."""
+    """Whether there is any table. Raises TablesDiffer if the location cannot be read."""
     try:
         return bool(_TableFolder(url, options).sizes())
     except (OSError, pa.ArrowException) as error:
@@ -93,8 +93,8 @@ def exist(url: str, options: Mapping[str, str]) -> bool:
 
 
 def copy_tables(source: str, target: str, options: Mapping[str, str], progress: Progress) -> TableFiles:
-    """Copy what is not there yet. A file of the same length is taken to be the same; `compare_tables` looks into each.
-    Raises TablesDiffer."""
+    """Copy missing files. A file of the same length counts as the same; `compare_tables` compares the content. Raises
+    TablesDiffer."""
     try:
         here, there = _TableFolder(source, options), _TableFolder(target, options)
         wanted, found = here.sizes(), there.sizes()
@@ -135,7 +135,7 @@ def compare_tables(source: str, target: str, options: Mapping[str, str], progres
 
 
 def _whole(place: _TableFolder, path: str) -> bytes:
-    """A digest: streams need not come in the same pieces."""
+    """A digest of a file, since streams may come in different pieces."""
     digest = sha256()
     for piece in place.pieces(path):
         digest.update(piece)

@@ -1,4 +1,4 @@
-"""Damage to a table, as a value. Light: the broker uses it without loading anything that reads tables."""
+"""Damage to a table, as a value. Lightweight: the broker uses it without importing the table libraries."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import msgspec
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """Something that is not as it was written. What is in the table's log, or belongs to no version any more, has no
-    offsets."""
+    """A damaged file. One of the table's log, or one that belongs to no version, has no offsets."""
 
     file: str  # relative to the table
     reason: str

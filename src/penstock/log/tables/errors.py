@@ -1,4 +1,4 @@
-"""Errors of tables besides `TableUnreadable`, which readers of the log may meet too."""
+"""Errors of tables besides `TableUnreadable`, which readers of the log get too."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class TableGap(LogError):
-    """A table ends below what it is to be continued with: records in between are in neither. Nothing was added."""
+    """A table ends before the records that are to follow: those in between are missing. Nothing was added."""
 
 
 class TableNotWritten(LogError):
-    """A table could not be changed; it is as before. The same may succeed later."""
+    """A table could not be changed, and is unchanged. A retry may succeed later."""
 
 
 class TableFenced(TableNotWritten):
-    """A later owner of the journal has changed the table: this one must not any more. It is as that one left it."""
+    """A later owner of the journal has changed the table, so this one must not. The table is unchanged."""
 
 
 def unreadable(ref: TableRef, error: object) -> TableUnreadable:
@@ -39,6 +39,6 @@ def fenced(ref: TableRef, term: int) -> TableFenced:
 
 
 def plain(error: object) -> str:
-    """A library's message in one line: some come with colours and arrows."""
+    """A library's message in one line, without colours and arrows."""
     text = _COLOURS.sub("", str(error)).replace("↳", ":")
     return " ".join(text.split()) or type(error).__name__

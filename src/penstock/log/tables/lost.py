@@ -1,8 +1,8 @@
-"""Markers of lost records: what a repair puts in the place of offsets that neither the journal nor any file has.
+"""Markers of lost records: files with which a repair represents offsets that neither the journal nor any file has.
 
-A marker is a file of the table as far as the table's log is concerned, so that its offsets are never passed over in
-silence: whoever reads one of them is told that it is damaged. It is no Parquet file, so that other readers of the
-table fail there too. What it says of itself is checked, and lets the table's log be made again.
+The table's log lists a marker like any file, so that its offsets are never skipped silently: reading them is an error.
+It is not a Parquet file, so that other readers of the table fail too. Its content has a checksum, and is sufficient to
+rebuild the table's log.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MAGIC: Final = b"records lost, see `penstock table verify`\n"
 
 
 class LostSpan(msgspec.Struct):
-    """Offsets of one partition from `first` up to `end`, and the times (µs) between which their records were stored."""
+    """Offsets of one partition from `first` up to `end`, and the range of their timestamps (µs)."""
 
     topic: int
     partition: int
@@ -38,7 +38,7 @@ def is_marker(path: str) -> bool:
 
 
 def write(store: Store, span: LostSpan) -> str:
-    """Returns the path of the marker, which belongs to no version of the table yet."""
+    """Write a marker; returns its path, which belongs to no version of the table yet."""
     path = f"partition={span.partition}/{span.first:020d}-{os.urandom(6).hex()}{MARKER_SUFFIX}"
     data = msgspec.json.encode(span)
     with store.create(path) as out:
@@ -47,7 +47,7 @@ def write(store: Store, span: LostSpan) -> str:
 
 
 def read(store: Store, path: str) -> LostSpan:
-    """Raises ChecksumMismatch, OSError."""
+    """The content of a marker. Raises ChecksumMismatch, OSError."""
     found = store.read(path)
     data = found[len(_MAGIC) + 8 :]
     if found[: len(found) - len(data)] != _MAGIC + b"%08x" % crc32c(data):

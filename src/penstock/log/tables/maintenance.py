@@ -1,6 +1,6 @@
-"""Table maintenance: fewer and larger files, retention, and the removal of what nobody reads any more.
+"""Table maintenance: compaction, retention, and removal of unused files.
 
-One process at a time changes a table; readers in others go on, also those that opened an older version, for a while.
+Only one process at a time changes a table; readers in others continue, for a while even on an older version.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _SECOND: Final = 1_000_000
 def runs_to_merge(
     files: Sequence[TableFile], target_bytes: int, min_files: int, max_seconds: float | None = None
 ) -> list[list[TableFile]]:
-    """Neighbouring files of one partition that should become one: those that fill a file of the target size, and those
-    that are many. Each file is at most half of what it becomes, so that no record is written again and again."""
+    """Runs of adjacent files of one partition to merge: those that fill a file of the target size, and those with many
+    files. Each file is at most half of the merged one, so that records are not rewritten over and over."""
     found: list[list[TableFile]] = []
     run: list[TableFile] = []
 
@@ -53,7 +53,7 @@ def runs_to_merge(
         run.clear()
 
     for file in files:
-        if file.bytes >= target_bytes or file.lost:  # there is nothing in it to merge
+        if file.bytes >= target_bytes or file.lost:  # nothing to merge
             settle()
             continue
         if run and not _together([*run, file], target_bytes, max_seconds):
@@ -77,10 +77,10 @@ def compact(
     max_seconds: float | None = None,
     partitions: Iterable[int] | None = None,
 ) -> int:
-    """Merge small files, as one version of the table with the same records. Returns how many files were replaced.
+    """Merge small files, in one version of the table with the same records. Returns the number of replaced files.
 
-    A file goes as a whole when retention takes it: for a topic with retention pass a target, and a span of time, that
-    are a small part of it. Raises TableNotWritten or TableUnreadable, and then the table is as before.
+    Retention removes whole files: for a topic with retention, pass a target, and a time span, that are a small part of
+    it. Raises TableNotWritten or TableUnreadable, with the table unchanged.
     """
     table = open_to_change(ref)
     if table is None:
@@ -95,7 +95,7 @@ def compact(
         for run in runs:
             try:
                 part = _merge(table, run)
-            except TableDamaged as error:  # it stays as it is, and the rest of the table is looked after
+            except TableDamaged as error:  # leave it; continue with the rest of the table
                 logger.warning("files are not merged: %s", error)
             else:
                 parts.append(part)
@@ -129,8 +129,8 @@ def new_starts(
     starts: Mapping[int, int],
     now: int,
 ) -> dict[int, int]:
-    """Log starts that retention moves up, as `log/retention.py` does for segments: a file goes as a whole, the
-    oldest first, when its newest record is too old, or when what is left without it still has as much as the limit."""
+    """Log starts that retention advances, like `log/retention.py` for segments: whole files are removed, the oldest
+    first, if their newest record is too old, or if the rest still has as many bytes as the limit."""
     moved = {}
     for number, (seconds, limit) in limits.items():
         start = starts.get(number, 0)
@@ -152,8 +152,9 @@ def retain(
     now: int,
     starts: Mapping[int, int] | None = None,
 ) -> dict[int, int]:
-    """To where the log start of which partition has to move: `limits` are (seconds, bytes), None for no limit,
-    `journal_bytes` what segments have of it besides, `now` µs. Changes nothing: the log moves first."""
+    """Log starts that retention advances, by partition: `limits` are (seconds, bytes), None for no limit,
+    `journal_bytes` the partition's bytes in segments, `now` is in µs. Changes nothing: the log must move its starts
+    first."""
     table = Table.open(ref)
     if table is None:
         return {}
@@ -162,7 +163,7 @@ def retain(
 
 
 def drop_below(ref: TableRef, starts: Mapping[int, int]) -> int:
-    """Take files out of the table that have nothing from these offsets on. Returns how many."""
+    """Remove files from the table that have no records from these offsets on. Returns their number."""
     table = open_to_change(ref)
     if table is None:
         return 0
@@ -176,9 +177,9 @@ def drop_below(ref: TableRef, starts: Mapping[int, int]) -> int:
 
 
 def clean(ref: TableRef, now: int, *, keep_seconds: float = KEEP_SECONDS) -> int:
-    """Remove files that no version of the last `keep_seconds` has, and shorten the table's log. Returns how many files.
+    """Delete files that no version of the last `keep_seconds` has, and shorten the table's log. Returns their number.
 
-    Those are what compaction and retention replaced, and what a killed build left. `now` is µs.
+    These were replaced by compaction, removed by retention, or left by a killed build. `now` is in µs.
     """
     table = open_to_change(ref)
     if table is None:
@@ -199,7 +200,7 @@ def clean(ref: TableRef, now: int, *, keep_seconds: float = KEEP_SECONDS) -> int
 
 
 def _removed_since(store: Store, since: int) -> frozenset[str]:
-    """Files that the table had within that time."""
+    """Files that were removed from the table within that time."""
     recent = [path for path, modified in store.log_files() if path.endswith(".json") and modified > since]
     return frozenset(path for entry in recent for path in _removals(store.read(entry)))
 
@@ -211,8 +212,8 @@ def _removals(entry: bytes) -> Iterator[str]:
 
 
 def _shorten_log(table: Table, since: int) -> None:
-    """Sum the table's log up now and then, since opening a table reads what came after the last checkpoint; and remove
-    what is before a checkpoint that was there at `since`: it serves older versions only."""
+    """Write a checkpoint of the table's log from time to time, since opening a table reads everything after the last
+    one; and remove entries before a checkpoint that existed at `since`: they only serve older versions."""
     store = table.store
     files = [
         (int(found[1]), found[2] != ".json", *file) for file in store.log_files() if (found := _ENTRY.match(file.path))
@@ -220,13 +221,13 @@ def _shorten_log(table: Table, since: int) -> None:
     checkpoints = [(version, modified) for version, is_checkpoint, _, modified in files if is_checkpoint]
     if table.version - max((version for version, _ in checkpoints), default=0) >= CHECKPOINT_EVERY:
         table.delta.create_checkpoint()
-        store.sync_checkpoint()  # before it replaces anything
+        store.sync_checkpoint()  # before entries are removed in its favour
     oldest = max((version for version, modified in checkpoints if modified <= since), default=0)
     store.remove([path for version, _, path, _ in files if version < oldest])
 
 
 def remove(ref: TableRef) -> None:
-    """Remove a whole table: its topic is gone. Does nothing if there is none."""
+    """Remove the whole table of a deleted topic. Does nothing if there is none."""
     try:
         Store(ref).remove_all()
     except FAILURES as error:

@@ -1,10 +1,10 @@
-"""One Parquet file of one partition: how it is written, and what the table's log says of it.
+"""One Parquet file of one partition: how it is written, and its entry in the table's log.
 
-Row groups are small, because a consumer that reads old records gets one at a time; files may be large. Everything is
-chosen for the speed of writing, measured with JSON of 100 bytes on one core: Snappy wrote 390 MB/s, LZ4 380, Zstandard
-at its lowest level 300 (with half the size), and `write_deltalake` at most 290. Every reader knows Snappy.
+Row groups are small, because a consumer of old records decodes one at a time; files may be large. The settings are
+optimized for write speed, measured with JSON of 100 bytes on one core: Snappy wrote 390 MB/s, LZ4 380, Zstandard at its
+lowest level 300 (with half the size), and `write_deltalake` at most 290. Every reader supports Snappy.
 
-The checksums of `checksums.py` are made of the records as they come, before Parquet's writer has seen them.
+The checksums of `checksums.py` are computed before the records reach Parquet's writer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from penstock.log.tables import checksums
 from penstock.log.tables.checksums import FileChecksums, GroupChecksums
 from penstock.log.tables.store import Store
 
-PARTITION: Final = "partition"  # by its folder: it is no column of the files
+PARTITION: Final = "partition"  # in the folder's name; not a column of the files
 FILE_SCHEMA: Final = pa.schema([field for field in STORED if field.name != PARTITION])
 FILE_COLUMNS: Final = tuple(FILE_SCHEMA.names)
 
@@ -37,7 +37,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Part(NamedTuple):
-    """A Parquet file that is written and belongs to no version of the table yet."""
+    """A finished Parquet file that belongs to no version of the table yet."""
 
     path: str
     partition: int
@@ -49,7 +49,7 @@ class Part(NamedTuple):
     lasting: int  # records that never expire
 
     def statistics(self) -> str:
-        """As the Delta protocol wants them."""
+        """The statistics, in the format of the Delta protocol."""
         low, high = _text(self.min_timestamp), _text(self.max_timestamp)
         return json.dumps(
             {
@@ -66,10 +66,10 @@ def _text(timestamp: int) -> str:
 
 
 class PartWriter:
-    """Takes records in the order of their offsets and keeps at most one row group of them in memory."""
+    """Writes records in the order of their offsets, with at most one row group in memory."""
 
     def __init__(self, store: Store, partition: int, first: int) -> None:
-        # A name of its own for every attempt: what a killed one left is never taken for whole.
+        # A unique name for every attempt: remains of a killed one are never mistaken for a complete file.
         self.path = f"{PARTITION}={partition}/{first:020d}-{os.urandom(6).hex()}{checksums.SUFFIX}"
         self._store = store
         self._first = self._end = self._flushed = first
@@ -84,7 +84,7 @@ class PartWriter:
             use_dictionary=["topic"],
             column_encoding=_INTEGERS,
             write_statistics=_WITH_STATISTICS,
-            write_page_checksum=True,  # for other readers: ours go by `checksums`
+            write_page_checksum=True,  # for other readers; ours use `checksums`
         )
 
     @property
@@ -92,7 +92,7 @@ class PartWriter:
         return int(self._out.tell())
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Records with the columns of the file, which go on where the last ones ended."""
+        """Add records with the columns of the file, which continue at the next offset."""
         if batch.nbytes > 2 * ROW_GROUP_BYTES and len(batch) > 1:
             rows = max(1, len(batch) * ROW_GROUP_BYTES // batch.nbytes)
             for at in range(0, len(batch), rows):
@@ -137,7 +137,7 @@ class PartWriter:
         return Part(self.path, self._sums.partition, self._first, self._end, size, low, high, self._sums.lasting)
 
     def abandon(self) -> None:
-        """Leave nothing behind, if that can be done: the disk may be full, or the store away."""
+        """Remove everything if possible: the disk may be full, or the store unreachable."""
         with contextlib.suppress(Exception):
             self._pending = []
             self._writer.close()

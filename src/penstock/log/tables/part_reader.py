@@ -1,6 +1,5 @@
-"""Reads one Parquet file of a table: row groups that are checked against their checksums before any record of them is
-given away. Files of earlier versions have none, and are read as they are.
-"""
+"""Reads one Parquet file of a table: row groups are verified against their checksums before any of their records is
+returned. Files of earlier versions have no checksums, and are not verified."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from penstock.log.tables.part import PARTITION
 from penstock.log.tables.store import Store
 
 FAILURES = (DeltaError, pa.ArrowException, OSError)
-"""What deltalake and pyarrow raise when storage, or what is in it, is not as it should be."""
+"""Errors of deltalake and pyarrow about storage or its content."""
 
 
 class TableFile(NamedTuple):
@@ -38,7 +37,7 @@ class TableFile(NamedTuple):
     bytes: int
     max_timestamp: int  # µs
     min_timestamp: int
-    may_expire: bool = True  # whether records have a time of their own at which they expire
+    may_expire: bool = True  # whether records have their own expiry times
 
     @property
     def checksummed(self) -> bool:
@@ -46,7 +45,7 @@ class TableFile(NamedTuple):
 
     @property
     def lost(self) -> bool:
-        """Whether it stands for records that a repair found nowhere."""
+        """Whether it represents records that a repair did not find."""
         return lost.is_marker(self.path)
 
 
@@ -61,8 +60,7 @@ class RowGroup(NamedTuple):
 
 
 class PartReader:
-    """An open file. Raises TableDamaged for what is not as it was written, FileNotFoundError, and OSError for what may
-    be readable later."""
+    """An open file. Raises TableDamaged for damaged content, FileNotFoundError, and OSError if a retry may succeed."""
 
     def __init__(self, store: Store, file: TableFile, *, verify: bool = True) -> None:
         self.file = file
@@ -84,14 +82,14 @@ class PartReader:
 
     @contextlib.contextmanager
     def _telling_damage(self, first: int, end: int) -> Iterator[None]:
-        """Whatever libraries say about bytes that make no sense becomes TableDamaged. What storage says about itself
-        (there is no such file, no permission, no connection) is no damage."""
+        """Convert errors of libraries about invalid bytes to TableDamaged. Errors of the storage itself (missing file,
+        no permission, no connection) are not damage."""
         try:
             yield
         except (FileNotFoundError, TableDamaged, GeneratorExit):
             raise
         except OSError as error:
-            # Arrow has no number for what it cannot decode; nor has an object store for what it cannot reach.
+            # Arrow sets no errno for content that it cannot decode; nor does an object store that it cannot reach.
             if error.errno == errno.EIO or (error.errno is None and self._store.folder is not None):
                 raise self.damaged(first, end, plain(error)) from error
             raise
@@ -105,7 +103,7 @@ class PartReader:
         return TableDamaged(path, ref.name, self.file.partition, first, end, reason, topic_id=ref.topic)
 
     def _groups(self) -> list[RowGroup]:
-        """The row groups: offsets in a file follow each other."""
+        """The row groups: offsets in a file are consecutive."""
         file, metadata = self.file, self._parquet.metadata
         rows = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
         if file.checksummed:
@@ -127,7 +125,7 @@ class PartReader:
     # -- records
 
     def batches(self, group: RowGroup, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The records of one row group, any columns of `STORED`. Nothing of it, if any of these is damaged."""
+        """The records of one row group, any columns of `STORED`; none at all if any of these columns is damaged."""
         schema = schema_of(columns)
         if self._sums is None:
             return self._unchecked(group, schema)
@@ -136,7 +134,7 @@ class PartReader:
         return self._complete(group, schema, found)
 
     def records(self, offset: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The records from `offset` up to `end`, as far as the file has them, whatever row groups they are in."""
+        """The records from `offset` up to `end` that the file has, across row groups."""
         for group in self.groups:
             if group.end <= offset or group.first >= end:
                 continue
@@ -171,7 +169,7 @@ class PartReader:
                 found.append(_typed(batch, columns))
                 regular = regular and running.add(found[-1])
             sums = running.columns
-            if not regular:  # Arrow gave other batches than it was asked for
+            if not regular:  # Arrow returned batches of other sizes than requested
                 sums = checksums.group_checksums(*place, checksums.blocks(found), list(sums))
         if wrong := [name for name, checksum in sums.items() if checksum != known.get(name)]:
             reason = f"{' and '.join(wrong)} of these records: not what was in the journal"
@@ -181,7 +179,7 @@ class PartReader:
     def _complete(
         self, group: RowGroup, schema: pa.Schema, found: Sequence[pa.RecordBatch | None]
     ) -> Iterator[pa.RecordBatch]:
-        """With the columns that follow from a record's place: those in the file are for other readers."""
+        """Add the columns that follow from a record's position: those in the file are for other readers."""
         first = group.first
         for batch in found:
             count = min(ROWS, group.end - first) if batch is None else len(batch)
@@ -205,7 +203,7 @@ class PartReader:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def as_written(self, group: RowGroup) -> Iterator[pa.RecordBatch]:
-        """The columns that others read and we make: topic and offset. Raises TableDamaged."""
+        """The columns in the file that we compute instead of reading: topic and offset. Raises TableDamaged."""
         with self._telling_damage(group.first, group.end):
             read = self._parquet.iter_batches(ROWS, [group.number], ["topic", "offset"], use_threads=False)
             found = [_typed(batch, ["topic", "offset"]) for batch in read]
@@ -230,8 +228,8 @@ class PartReader:
         return None
 
     def _may_have(self, group: RowGroup, timestamp: int) -> bool:
-        """Whether a row group can have a record not older than `timestamp`. The file's own statistics are not checked,
-        and are not asked if there is something better."""
+        """Whether a row group can have a record not older than `timestamp`. Parquet's own statistics are not
+        checksummed, so they are used only if there is nothing better."""
         if self._sums is not None:
             return self._sums.groups[group.number].max_timestamp >= timestamp
         metadata = self._parquet.metadata
@@ -246,12 +244,12 @@ class PartReader:
 
     @property
     def lasting(self) -> int | None:
-        """Records that never expire, if the file says so."""
+        """The number of records that never expire, if the file has it."""
         return None if self._sums is None else self._sums.lasting
 
 
 def _typed(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
-    """These columns with the types of `STORED`, of which the checksums are made."""
+    """These columns with the types of `STORED`, on which the checksums are based."""
     schema = schema_of(columns)
     if batch.schema.equals(schema):
         return batch

@@ -1,11 +1,11 @@
-"""Repairs a table: what is damaged is built again from the journal, as far as segments still have it, and the table's
-log from the files themselves. Everything that is replaced is copied first, to `_replaced` in the table.
+"""Repairs a table: rebuilds damaged records from the journal, as far as segments still have them, and the table's log
+from the files themselves. Everything that is replaced is first copied to `_replaced` in the table.
 
-Only for the one process that changes the table: the worker of a running broker, or a command that holds the data
-directory. A damaged file is taken apart: records that the journal has come from there, sound row groups stay, and what
-is still missing comes from files that no version needs any more, such as one that was put back from a copy. What none
-of them has is said, and stays an error for whoever reads it: a marker (`lost.py`) stands in its place. A file of which
-nothing can be built again is left as it is.
+Only for the single process that changes the table: the worker of a running broker, or a command that holds the data
+directory. A damaged file is split up: records that the journal has are taken from there, intact row groups are kept,
+and the rest is taken from files that no version needs any more, such as one restored from a copy. Records that none of
+these has are reported, and reading them remains an error: a marker (`lost.py`) takes their place. A file of which
+nothing can be rebuilt is left unchanged.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _DATA_FILE: Final = re.compile(r"partition=(\d+)/(\d{20})-[^/]*\.parquet")
 
 @dataclass(slots=True)
 class Report:
-    """The outcome of a repair. `after` is the table as it is now."""
+    """The outcome of a repair. `after` is the verification after it."""
 
     rebuilt: list[Damage] = field(default_factory=list)
     lost: list[Damage] = field(default_factory=list)
     log_rebuilt: bool = False
-    removed: list[str] = field(default_factory=list)  # damaged files that no version needed
-    rewritten: int = 0  # sound files that had no checksums
+    removed: list[str] = field(default_factory=list)  # damaged files that belonged to no version
+    rewritten: int = 0  # intact files that had no checksums
     after: Outcome | None = None
 
 
@@ -66,7 +66,7 @@ def repair(
     checksums: bool = False,
 ) -> Report:
     """`starts` and `table_ends` as for `verify`; `keep` names the directory of the copies. With `checksums`, files of
-    earlier versions that have none are written again, with theirs. Raises LogError."""
+    earlier versions without them are rewritten. Raises LogError."""
     work = _Repair(ref, tailer, keep)
     Store(ref).mend()
     outcome = verify(ref, tailer, starts, table_ends, progress)
@@ -97,16 +97,16 @@ class Source(Enum):
 
 
 class Piece(NamedTuple):
-    """Some records of a damaged file."""
+    """A range of records of a damaged file."""
 
     first: int
     end: int
     source: Source
-    file: TableFile | None = None  # that has them, if a file has
+    file: TableFile | None = None  # that has them, if any
 
 
 def _joined(pieces: Sequence[Piece]) -> list[Piece]:
-    """Neighbours of the same origin as one."""
+    """Adjacent pieces of the same origin, merged."""
     found: list[Piece] = []
     for piece in pieces:
         if found and (found[-1].source, found[-1].file) == (piece.source, piece.file):
@@ -117,7 +117,7 @@ def _joined(pieces: Sequence[Piece]) -> list[Piece]:
 
 
 def _overlap(damage: Sequence[Damage], pieces: Sequence[Piece]) -> list[Damage]:
-    """The damaged records that come from elsewhere than the damaged file."""
+    """The damaged records that are replaced from another source than the damaged file."""
     return [
         msgspec.structs.replace(found, first=max(found.first, piece.first), end=min(found.end, piece.end))
         for found in damage
@@ -149,7 +149,8 @@ class _Repair:
     # -- files
 
     def rebuild_files(self, outcome: Outcome) -> None:
-        """One file after the other, each as a version of its own: what was done before something fails stays done."""
+        """Rebuild one file after another, each in its own version: after a failure, the earlier ones remain
+        repaired."""
         table = Table.open(self._ref)
         if table is None:
             return
@@ -177,7 +178,7 @@ class _Repair:
                 continue
             pieces = self._pieces(file)
             if all(piece.source is not Source.NOWHERE for piece in pieces):
-                self._replace(file, pieces)  # the file itself stays for a while: somebody may be reading it
+                self._replace(file, pieces)  # the old file is removed later: there may be readers
                 self.report.rewritten += 1
 
     def _rebuild(self, file: TableFile, damage: list[Damage]) -> None:
@@ -201,7 +202,7 @@ class _Repair:
         check_committed(self._ref, {file.partition: file.end})
 
     def _pieces(self, file: TableFile) -> list[Piece]:
-        """The offsets of a file in order, and where the records of each piece are to come from."""
+        """The offsets of a file in order, with the source for each piece."""
         try:
             with PartReader(self._store, file) as part:
                 found = [piece for group in part.groups for piece in self._of_group(part, group)]
@@ -236,7 +237,7 @@ class _Repair:
         return found
 
     def _spares(self) -> list[TableFile]:
-        """Sound files that the table has no more: compaction has replaced them, or somebody has put them back."""
+        """Intact files that are no longer part of the table: replaced by compaction, or restored by an operator."""
         if self._unused is None:
             table = Table.open(self._ref)
             used = {file.path for number in table.partitions() for file in table.extents(number)} if table else set()
@@ -253,7 +254,7 @@ class _Repair:
             return False
 
     def _written(self, file: TableFile, pieces: Sequence[Piece]) -> list[Part]:
-        """Files with these records: one for each run of them that are known, and markers between them."""
+        """Write files with these records: one for each run of available ones, and markers between them."""
         made: list[Part] = []
         try:
             for known, run in groupby(pieces, lambda piece: piece.source is not Source.NOWHERE):
@@ -301,8 +302,8 @@ class _Repair:
     # -- the table's log
 
     def rebuild_log(self, starts: Mapping[int, int], table_ends: Mapping[int, int]) -> None:
-        """Make the table's log again from the files that are there: of those with the same records, any will do.
-        Raises TableUnreadable if that would leave offsets out."""
+        """Rebuild the table's log from the existing files: of several with the same records, any will do. Raises
+        TableUnreadable if offsets would be missing."""
         known: dict[int, list[Part]] = {}
         for path, _ in self._store.data_files():
             if (part := described(self._store, path)) is not None:
@@ -323,7 +324,7 @@ class _Repair:
         self.report.log_rebuilt = True
 
     def _chain(self, number: int, parts: list[Part], start: int, end: int) -> list[Part]:
-        """Files that follow each other from the log start on; where one is missing, what the journal has."""
+        """A chain of files without gaps from the log start on; gaps are filled from the journal."""
         found: list[Part] = []
         at = start
         while at < end:
@@ -348,7 +349,7 @@ class _Repair:
 
 
 def described(store: Store, path: str) -> Part | None:
-    """A file as a table's log has to name it, from the file itself; None if it cannot tell."""
+    """The entry of a file for the table's log, from the file itself; None if it cannot be determined."""
     named = _DATA_FILE.fullmatch(path)
     if named is None:
         return None

@@ -1,6 +1,6 @@
-"""Reading of single records from tables, for the engine: what is below the journal, at the same offsets.
+"""Reads single records from tables, for the engine: records below the journal, at the same offsets.
 
-A consumer that catches up reads on from where it was, so whole row groups are decoded and the last ones kept.
+A consumer that catches up reads sequentially, so whole row groups are decoded, and the most recent ones cached.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ _FOOTERS: Final = 256
 
 
 class TablePast:
-    """Implements `penstock.log.engine.Past`. `find` tells where the table of a topic is, or None if it has none."""
+    """Implements `penstock.log.engine.TieredReader`. `find` returns the table of a topic, or None if it has none."""
 
     def __init__(self, find: Callable[[int], TableRef | None], *, cache_bytes: int = CACHE_BYTES) -> None:
         self._find = find
         self._cache_bytes = cache_bytes
         self._lock = Lock()
         self._tables: dict[int, Table] = {}
-        self._firsts: OrderedDict[tuple[int, str], list[int]] = OrderedDict()  # of the row groups of a file
+        self._firsts: OrderedDict[tuple[int, str], list[int]] = OrderedDict()  # offsets of a file's row groups
         self._batches: OrderedDict[tuple[int, str, int], Batch] = OrderedDict()
         self._size = 0
 
     def read(
         self, partition: PartitionId, offset: int, end: int, max_bytes: int, max_records: int
     ) -> list[RecordSlice]:
-        """Records from `offset` on, below `end`: at least one, else up to both limits. Raises TableUnreadable."""
+        """Records from `offset` on, below `end`: at least one, otherwise up to both limits. Raises TableUnreadable."""
         slices = SliceCollector(offset, max_bytes, max_records)
         while slices.offset < end:
             try:
                 batch = self._batch(partition, slices.offset)
             except TableDamaged:
-                if slices.found:  # what lies before the damage is served; whoever reads on from there meets it
+                if slices.found:  # serve records before the damage; the next read fails
                     break
                 raise
             if not slices.add(batch, end):
@@ -57,7 +57,7 @@ class TablePast:
         return slices.found
 
     def offset_at(self, partition: PartitionId, timestamp: int, start: int) -> int | None:
-        """Looks at the newest version, since there may be more in it by now."""
+        """Uses the newest version, since it may have more records."""
         return self._open(topic_of(partition), again=True).offset_at(number_of(partition), timestamp, start)
 
     def close(self) -> None:
@@ -70,7 +70,7 @@ class TablePast:
     def _batch(self, partition: PartitionId, offset: int) -> Batch:
         """The row group with this offset."""
         topic, number = topic_of(partition), number_of(partition)
-        for again in (False, True):  # what is missing may be in a newer version
+        for again in (False, True):  # it may be in a newer version
             table = self._open(topic, again=again)
             file = table.file_at(number, offset)
             if file is None:
@@ -82,7 +82,7 @@ class TablePast:
             except TableDamaged:
                 if again:
                     raise
-                continue  # it may have been repaired, or compacted before it was damaged
+                continue  # it may have been repaired, or compacted before the damage
             except FAILURES as error:
                 raise unreadable(table.ref, f"{file.path}: {error}") from error
         raise unreadable(self._open(topic).ref, f"offset {offset} of partition {number} is not in it")
@@ -97,7 +97,7 @@ class TablePast:
             table = _open(ref)
             if table is None:
                 raise unreadable(ref, "there is no table")
-            table.partitions()  # reads the list of files now, and not in several threads
+            table.partitions()  # loads the list of files now, on one thread
             with self._lock:
                 self._tables[topic] = table
         return table
@@ -143,5 +143,5 @@ def _open(ref: TableRef) -> Table | None:
     try:
         return Table.open(ref)
     except TableUnreadable:
-        Store(ref).mend()  # nobody else may have looked since a loss of power
+        Store(ref).mend()  # there may have been a loss of power since the last change
         return Table.open(ref)

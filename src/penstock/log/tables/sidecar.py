@@ -1,8 +1,9 @@
-"""Sidecars: the checksums of a local file's bytes, in a hidden file beside it, as Hadoop's local file system has them.
+"""Sidecars: the checksums of a local file's bytes, in a hidden file next to it, in the format of Hadoop's local file
+system.
 
-Spark reads a table's files by itself, and checks every byte against the sidecar without being told to; `verify` does
-the same for everything in the folder. Our own readers go by `checksums.py`, which knows the records and costs less.
-Object stores check their bytes themselves, and have no sidecars.
+Spark verifies every byte of a table's files against the sidecars by default; `verify` does so for all files in the
+folder. Our own readers use `checksums.py`, which covers records and costs less. Object stores verify their bytes
+themselves, and have no sidecars.
 
     .NAME.crc =  "crc" 00 | bytes that each checksum covers, u32 | CRC-32 of each such piece, u32 ...     (big-endian)
 """
@@ -20,7 +21,7 @@ _MAGIC: Final = b"crc\0"
 
 
 class DamagedBytes(NamedTuple):
-    """The first bytes of a file that are not what was written, and how many pieces of the file are not."""
+    """The range of the first damaged piece of a file, and the number of damaged pieces."""
 
     start: int
     end: int
@@ -38,7 +39,7 @@ def is_sidecar(path: str) -> bool:
 
 
 def write(path: str) -> None:
-    """Make the sidecar of a file that is complete, atomically. The caller syncs it."""
+    """Write the sidecar of a complete file, atomically. The caller syncs it."""
     sidecar = sidecar_of(path)
     content = _HEADER.pack(_MAGIC, PIECE_BYTES) + _checksums(path, PIECE_BYTES)
     temporary = f"{sidecar}.{os.urandom(4).hex()}"
@@ -49,7 +50,7 @@ def write(path: str) -> None:
 
 
 def check(path: str) -> DamagedBytes | None:
-    """The damage of a file, or None if it is as it was written. Raises FileNotFoundError if it has no sidecar."""
+    """The damage to a file, or None if it is intact. Raises FileNotFoundError if it has no sidecar."""
     with open(sidecar_of(path), "rb") as file:
         content = file.read()
     magic, piece_bytes = _HEADER.unpack_from(content) if len(content) >= _HEADER.size else (b"", 0)

@@ -1,8 +1,8 @@
-"""The files of one table: in a folder of this machine, or in an object store.
+"""The files of one table: in a local folder, or in an object store.
 
-Object stores keep what they have confirmed. A folder keeps it only after syncs of files and directories, and then a
-crash of the machine can leave the last entry of the table's log half written; both are handled here, so that nobody
-else has to know which of the two it is. So is who else may read a folder's files: nobody.
+Object stores are durable once they confirm a write. A folder needs syncs of files and directories, and a crash of the
+machine can leave the last entry of the table's log incomplete; both are handled here, so that callers need not
+distinguish the two. Files in a folder are readable by their owner only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from penstock.log.tables.location import TableRef, local_folder
 logger = logging.getLogger(__name__)
 
 LOG: Final = "_delta_log"
-REPLACED: Final = "_replaced"  # copies of what a repair replaced; readers of tables look at nothing that begins so
+REPLACED: Final = "_replaced"  # copies of what a repair replaced; readers of tables ignore names that begin so
 PRIVATE_DIRECTORY: Final = 0o700
 PRIVATE_FILE: Final = 0o600
 _ENTRY: Final = re.compile(r"(\d{20})\.json")
@@ -45,7 +45,7 @@ class Store:
     def __init__(self, ref: TableRef) -> None:
         self.ref = ref
         self.folder = local_folder(ref.url)
-        self.uri = self.folder or ref.url  # as `deltalake` and Spark take it
+        self.uri = self.folder or ref.url  # as used by `deltalake` and Spark
         self.options = ref.options or None
         self._files: pafs.FileSystem | None = None
 
@@ -61,7 +61,7 @@ class Store:
     # -- files
 
     def prepare(self, directory: str = "") -> None:
-        """Make a directory, and those above it that are missing, for this user alone. Object stores have none."""
+        """Create a directory and its missing parents, for this user alone. Object stores have none."""
         if self.folder is None:
             return
         full, missing = os.path.join(self.folder, directory) if directory else self.folder, []
@@ -74,16 +74,16 @@ class Store:
 
     def create(self, path: str) -> pa.NativeFile:
         self.prepare(os.path.dirname(path))
-        if self.folder is not None:  # Arrow would let the umask decide who may read it
+        if self.folder is not None:  # Arrow would use the umask
             flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
             os.close(os.open(os.path.join(self.folder, path), flags, PRIVATE_FILE))
         return self.files.open_output_stream(path)
 
     def open(self, path: str, size: int) -> pq.ParquetFile:
-        """Raises FileNotFoundError. The file can be read on after it was removed, if it is on this machine."""
+        """Raises FileNotFoundError. A local file remains readable after its removal."""
         if self.folder is not None:
             return pq.ParquetFile(self.files.open_input_file(path))
-        # deltalake would ask for the size, and keep Python's lock until the store answers.
+        # deltalake would request the size, and hold the GIL until the store responds.
         handler = DeltaStorageHandler(self.uri, self.options, {path: size})
         return pq.ParquetFile(handler.open_input_file(path), pre_buffer=True)
 
@@ -95,7 +95,7 @@ class Store:
 
     def remove(self, paths: Iterable[str]) -> None:
         for path in paths:
-            if self.folder is not None:  # first: one that is left behind would belong to nothing
+            if self.folder is not None:  # first: without its file it would be an orphan
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(sidecar.sidecar_of(os.path.join(self.folder, path)))
             with contextlib.suppress(FileNotFoundError):
@@ -112,7 +112,7 @@ class Store:
         return target
 
     def drop_cached(self, paths: Iterable[str]) -> None:
-        """Have these files read from the disk next time, as far as the system can be told so."""
+        """Advise the kernel to drop these files from its cache, so that they are read from the disk next time."""
         for path in paths if self.folder is not None else ():
             descriptor = os.open(os.path.join(self.folder or "", path), os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -121,7 +121,7 @@ class Store:
                 os.close(descriptor)
 
     def remove_all(self) -> None:
-        """The table and everything in it; its log first, so that nobody finds a table without files."""
+        """Remove the table and everything in it; its log first, so that no reader finds a table without files."""
         with contextlib.suppress(FileNotFoundError):
             for directory in (LOG, ""):
                 entries = [path for path, _ in self._below(directory)]
@@ -131,7 +131,7 @@ class Store:
                     os.rmdir(directory)
 
     def data_files(self) -> list[StoredFile]:
-        """All files except the table's log, sidecars, and what a repair has kept."""
+        """All files except the table's log, sidecars, and copies of a repair."""
         return [
             file
             for file in self._below("")
@@ -156,8 +156,8 @@ class Store:
     # -- damage to bytes
 
     def seal(self, paths: Iterable[str]) -> None:
-        """Give files that are complete, and will not change any more, their sidecars, and keep others from reading
-        them. `sync` them afterwards."""
+        """Write sidecars for files that are complete and will not change, and restrict their permissions. Call `sync`
+        afterwards."""
         for path in paths if self.folder is not None else ():
             full = os.path.join(self.folder or "", path)
             os.chmod(full, PRIVATE_FILE)
@@ -165,13 +165,13 @@ class Store:
                 sidecar.write(full)
 
     def damaged_bytes(self, path: str) -> sidecar.DamagedBytes | None:
-        """The bytes that are not as they were written. Raises FileNotFoundError if that is not known."""
+        """The damage to a file. Raises FileNotFoundError if there is no sidecar."""
         if self.folder is None:
             raise FileNotFoundError(path)
         return sidecar.check(os.path.join(self.folder, path))
 
     def damaged_log_files(self) -> list[str]:
-        """The files of the table's log that are not as they were written, as far as that is known."""
+        """The damaged files of the table's log, if they have sidecars."""
         found = []
         for path, _ in self.log_files() if self.folder is not None else ():
             with contextlib.suppress(OSError):
@@ -179,10 +179,10 @@ class Store:
                     found.append(path)
         return sorted(found)
 
-    # -- what a loss of power must not take
+    # -- durability
 
     def sync(self, paths: Collection[str]) -> None:
-        """These files survive a loss of power, and so do their names."""
+        """Make these files, and their names, survive a loss of power."""
         if self.folder is None or not paths:
             return
         for path in paths:
@@ -194,16 +194,16 @@ class Store:
             _sync(os.path.join(self.folder, directory))
 
     def sync_log(self, version: int) -> None:
-        """The entries of the table's log from `version` on survive a loss of power."""
+        """Make the entries of the table's log from `version` on survive a loss of power."""
         if self.folder is None:
             return
         names = os.listdir(os.path.join(self.folder, LOG))
         recent = [f"{LOG}/{name}" for name in names if (found := _ENTRY.fullmatch(name)) and int(found[1]) >= version]
         for path in recent:
-            _sync(os.path.join(self.folder, path))  # before its sidecar: `mend` counts on it
+            _sync(os.path.join(self.folder, path))  # before its sidecar, as `mend` requires
         self.seal(recent)
         self.sync(recent)
-        if version == 0:  # the folders above are perhaps as new as the table
+        if version == 0:  # the parent folders may be as new as the table
             for directory in _parents(self.folder):
                 with contextlib.suppress(PermissionError):
                     _sync(directory)
@@ -218,12 +218,13 @@ class Store:
             self.sync(names)
             for path in names:
                 os.chmod(os.path.join(self.folder, path), PRIVATE_FILE)
-            self.seal(path for path in names if path.endswith(".parquet"))  # the hint at the last one is written again
+            self.seal(path for path in names if path.endswith(".parquet"))  # `_last_checkpoint` is overwritten
             self.sync(names)
 
     def mend(self) -> None:
-        """Set aside what a loss of power left half written at the end of the table's log. Nobody was told of it: that
-        happens only after `sync_log`. What has a sidecar had been synced: if it cannot be read, that is damage."""
+        """Set aside an entry at the end of the table's log that a loss of power left incomplete. No one relies on it:
+        commits are reported only after `sync_log`. A file with a sidecar had been synced: if it is unreadable, that is
+        damage."""
         if self.folder is None:
             return
         log = os.path.join(self.folder, LOG)
@@ -244,12 +245,12 @@ class Store:
 
 
 def tighten(root: str) -> int:
-    """Keep everybody else from reading what is in a folder of tables. Returns how many files and folders they might
-    have read: those that earlier versions made."""
+    """Restrict the permissions of everything in a folder of tables to its owner. Returns the number of files and
+    folders that others could read: those from earlier versions."""
     found = 0
     for directory, _, names in os.walk(root):
         for path in (directory, *(os.path.join(directory, name) for name in names)):
-            with contextlib.suppress(FileNotFoundError):  # somebody cleans up
+            with contextlib.suppress(FileNotFoundError):  # removed by a concurrent cleanup
                 mode = os.lstat(path).st_mode
                 if mode & 0o077 and not stat.S_ISLNK(mode):
                     os.chmod(path, PRIVATE_DIRECTORY if stat.S_ISDIR(mode) else PRIVATE_FILE)
@@ -272,7 +273,7 @@ def _parents(path: str) -> Iterator[str]:
 
 
 def _whole_json(path: str) -> bool:
-    """Whether the file is lines of JSON, and not empty."""
+    """Whether the file consists of lines of JSON, at least one."""
     try:
         with open(path, "rb") as file:
             lines = file.read().splitlines()
@@ -292,7 +293,7 @@ def _whole_parquet(path: str) -> bool:
 
 
 def _set_aside(log: str, name: str) -> None:
-    """Keep what it was, under a name that no reader of tables looks at."""
+    """Rename a file so that readers of tables ignore it."""
     path = os.path.join(log, name)
     if os.path.exists(path):
         logger.warning("%s was not written to its end (a loss of power?); it is set aside and made again", path)

@@ -1,4 +1,4 @@
-"""One table at one version: what it holds, and its records. Changes nothing."""
+"""One table at one version: its contents and records. Read-only."""
 
 from __future__ import annotations
 
@@ -20,24 +20,23 @@ from penstock.log.tables.location import TableRef
 from penstock.log.tables.part_reader import FAILURES, PartReader, TableFile
 from penstock.log.tables.store import Store
 
-PARTITIONS: Final = "penstock-partitions"  # app id: how many partitions to ask for
-MAX_PARTITIONS: Final = 1 << 20  # more is damage
-CHECKSUM: Final = "penstock-checksum"  # app id: of what the version says of itself
+PARTITIONS: Final = "penstock-partitions"  # app id: number of partitions
+MAX_PARTITIONS: Final = 1 << 20  # more means damage
+CHECKSUM: Final = "penstock-checksum"  # app id: checksum of the version's metadata
 
 
 def app_id(partition: int) -> str:
-    """The application of the Delta protocol whose version is the end offset of this partition."""
+    """The Delta application id whose version is the end offset of this partition."""
     return f"penstock-{partition}"
 
 
 def owner_app_id(journal: str) -> str:
-    """The application of the Delta protocol whose version is the last term in which an owner of a journal changed the
-    table."""
+    """The Delta application id whose version is the last term in which an owner of this journal changed the table."""
     return f"penstock-owner-{journal}"
 
 
 class Table:
-    verify = True  # what is read is compared with its checksums; switched off to measure what that costs
+    verify = True  # verify checksums on reads; switched off for measurements
 
     def __init__(self, ref: TableRef, store: Store, delta: DeltaTable) -> None:
         self.ref = ref
@@ -48,7 +47,7 @@ class Table:
 
     @classmethod
     def open(cls, ref: TableRef, version: int | None = None) -> Table | None:
-        """The table, or None if there is none yet. Raises TableUnreadable, also for a version that is gone."""
+        """The table, or None if there is none yet. Raises TableUnreadable, also for a version that was removed."""
         store = Store(ref)
         try:
             with _without_panic():
@@ -62,19 +61,19 @@ class Table:
         except FAILURES as error:
             raise unreadable(ref, f"{plain(error)}{_damage_to_log(store)}") from error
 
-    # -- what it holds
+    # -- contents
 
     @property
     def checksummed(self) -> bool:
-        """Whether this version says what it should be: those of earlier versions of Penstock do not."""
+        """Whether this version has a checksum: those of earlier versions of Penstock do not."""
         return self.delta.transaction_version(CHECKSUM) is not None
 
     def check(self) -> None:
-        """Compare what the version says with its checksum. Raises TableUnreadable."""
+        """Verify the version's metadata against its checksum. Raises TableUnreadable."""
         known = self.delta.transaction_version(CHECKSUM)
         files = list(chain.from_iterable(self._files().values()))
         if known is None and not any(file.checksummed for file in files):
-            return  # an earlier version of Penstock wrote it
+            return  # written by an earlier version of Penstock
         if known != state_checksum(files, self.ends()):
             raise unreadable(
                 self.ref,
@@ -83,7 +82,8 @@ class Table:
             )
 
     def ends(self) -> dict[int, int]:
-        """Up to which offset, exclusive, the table has had each partition; what is below may be gone by retention."""
+        """The offset, exclusive, up to which the table has had each partition; retention may have removed records
+        below."""
         known = self.delta.transaction_version
         count = known(PARTITIONS) or 0
         if not 0 <= count <= MAX_PARTITIONS:
@@ -92,7 +92,7 @@ class Table:
         return {number: end for number, end in found.items() if end is not None}
 
     def partitions(self) -> list[int]:
-        """The partitions that have files."""
+        """The partitions with files."""
         return sorted(self._files())
 
     def extents(self, partition: int) -> list[TableFile]:
@@ -130,15 +130,15 @@ class Table:
         for path, partition, size, rows, first, last, low, high, never in zip(*columns, *stamps, lasting, strict=True):
             yield TableFile(path, int(partition), first, last + 1, rows, size, high, low, never != rows)
 
-    # -- its records
+    # -- records
 
     def read(
         self, partition: int, offset: int, end: int, columns: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Exactly the records from `offset` up to `end`, some thousands at a time; any columns of `STORED`.
 
-        A file that a compaction has replaced meanwhile is read from the newest version: the records are the same.
-        Raises OffsetOutOfRange for what the table does not hold, and TableUnreadable.
+        A file that was replaced by a compaction meanwhile is read from the newest version: the records are the same.
+        Raises OffsetOutOfRange for records that the table does not have, and TableUnreadable.
         """
         wanted = list(STORED.names if columns is None else columns)
         table, missing = self, ""
@@ -209,7 +209,7 @@ class Table:
 
 @contextlib.contextmanager
 def _without_panic() -> Iterator[None]:
-    """deltalake panics at some kinds of damage, and what it raises then is no Exception."""
+    """Convert deltalake's panics, which some damage causes, and which are not Exceptions, to DeltaError."""
     try:
         yield
     except Exception:
@@ -221,7 +221,7 @@ def _without_panic() -> Iterator[None]:
 
 
 def _damage_to_log(store: Store) -> str:
-    """The files of the table's log that are damaged, if that is known."""
+    """The damaged files of the table's log, if known, for an error message."""
     try:
         found = store.damaged_log_files()
     except FAILURES:

@@ -1,6 +1,5 @@
-"""Checks a table: every byte of its files, every record against the checksum that was made of the journal, and record
-by record against the log, where segments still have the same records.
-"""
+"""Verifies a table: every byte of its files, every record against the checksum from the journal, and records that
+segments still have against those."""
 
 from __future__ import annotations
 
@@ -37,17 +36,17 @@ class Difference(NamedTuple):
 
 @dataclass(slots=True)
 class Outcome:
-    """The result of a verification. `differences` has the first ones only, `damage` all of it."""
+    """The result of a verification. `differences` has only the first ones, `damage` all."""
 
     topic: str
     version: int | None = None  # None: there is no table
     checked: int = 0  # records of the table
-    compared: int = 0  # those of them that the journal has too
+    compared: int = 0  # of these, records that the journal has too
     files: int = 0
-    unchecked: int = 0  # those of them that an earlier version wrote, without checksums
+    unchecked: int = 0  # of these, files of an earlier version without checksums
     differences: list[Difference] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
-    unreadable: str = ""  # why the table as a whole cannot be read
+    unreadable: str = ""  # the reason why the table as a whole cannot be read
 
     @property
     def sound(self) -> bool:
@@ -62,7 +61,7 @@ class Outcome:
             self.differences.append(Difference(partition, offset, reason))
 
 
-Progress = Callable[[int, int], None]  # records done, of how many
+Progress = Callable[[int, int], None]  # records done, total
 
 
 def verify(
@@ -72,9 +71,10 @@ def verify(
     table_ends: Mapping[int, int],
     progress: Progress | None = None,
 ) -> Outcome:
-    """`starts` are the log starts of all partitions, `table_ends` where the journal believes that the table ends.
+    """`starts` are the log starts of all partitions, `table_ends` the ends of the table according to the journal.
 
-    The records of the newest version are read once. What retention takes meanwhile is not compared. Raises LogError.
+    The records of the newest version are read once. Records that retention removes meanwhile are not compared. Raises
+    LogError.
     """
     outcome = Outcome(ref.name)
     try:
@@ -105,7 +105,7 @@ def verify(
 
 
 def _check_files(outcome: Outcome, files: list[TableFile], number: int, start: int, end: int | None) -> None:
-    """The files follow each other from the log start to where the table's commits say that it ends."""
+    """Check that the files cover the range from the log start to the committed end without gaps."""
     if not files:
         if end is not None and end > start:
             outcome.differ(number, start, f"no file has the offsets from here to {end}")
@@ -126,21 +126,21 @@ def _check_files(outcome: Outcome, files: list[TableFile], number: int, start: i
 
 
 def _check_seam(outcome: Outcome, tailer: Tailer, topic: int, number: int, start: int, end: int) -> None:
-    """The journal goes on where the table ends, or before."""
+    """Check that the journal continues where the table ends, or before."""
     held = tailer.extent(partition_id(topic, number))
     if held is not None and held[0] > max(end, start):
         outcome.differ(number, end, f"neither the table nor the journal has the offsets from here to {held[0]}")
 
 
 def _check_log(outcome: Outcome, store: Store) -> None:
-    """Every byte of the table's log, as far as its checksums are known."""
+    """Check every byte of the table's log that has a sidecar."""
     for path, _ in store.log_files():
         if not sidecar.is_sidecar(path):
             _check_bytes(outcome, store, Damage(path, ""))
 
 
 def _check_unused(outcome: Outcome, table: Table) -> None:
-    """Files that the newest version has no more, and readers of older ones may be at."""
+    """Check files that the newest version no longer has, but readers of older ones may use."""
     used = {file.path for number in table.partitions() for file in table.extents(number)}
     for path, _ in table.store.data_files():
         if path not in used:
@@ -181,7 +181,7 @@ def _check_records(
 
 
 def _compacted(table: Table, file: TableFile) -> bool:
-    """Whether the records of a file that is gone are in others by now."""
+    """Whether the records of a removed file are in others now."""
     newest = table.newest()
     return newest.file_at(file.partition, file.first) is not None and newest.version > table.version
 
@@ -189,14 +189,14 @@ def _compacted(table: Table, file: TableFile) -> bool:
 def _check_file(
     outcome: Outcome, table: Table, file: TableFile, log: _Journal, progress: Callable[[int], object]
 ) -> None:
-    """Checks the records of a file, row group by row group: what is beside a damaged one is looked at too."""
+    """Check the records of a file, row group by row group: a damaged one does not prevent checking the others."""
     low, high, whole = 1 << 63, -(1 << 63), True
     with PartReader(table.store, file) as part:
         at = file.first
         for group in part.groups:
             at = group.first
             try:
-                if file.checksummed:  # what we do not read, others do
+                if file.checksummed:  # read only by others
                     for batch in part.as_written(group):
                         _check_places(outcome, table.ref.name, file, batch, at)
                         at += len(batch)
@@ -236,7 +236,7 @@ def _check_filled(outcome: Outcome, file: TableFile, batch: pa.RecordBatch, at: 
 
 
 class _Journal:
-    """The records of one partition as segments have them, beside those of the table."""
+    """The records of one partition in the segments, for comparison with the table."""
 
     def __init__(self, tailer: Tailer, ref: TableRef, number: int, start: int, end: int) -> None:
         partition = partition_id(ref.topic, number)
@@ -249,14 +249,14 @@ class _Journal:
         if self._at < self._end:
             try:
                 slices = tailer.slices(partition, self._at, self._end, groups=True)
-            except OffsetOutOfRange:  # the files have been removed since
+            except OffsetOutOfRange:  # the files have been removed meanwhile
                 self._end = self._at
             else:
                 self._batches = record_batches(slices, ref.name, [*STORED.names, OWN_POSITION])
 
     def compare(self, outcome: Outcome, batch: pa.RecordBatch, at: int) -> None:
-        """`batch` is what the table has from offset `at` on."""
-        while self._at < min(at, self._end):  # the table lacks something
+        """Compare with `batch`, the table's records from offset `at` on."""
+        while self._at < min(at, self._end):  # the table lacks records
             self._take(at)
         end = min(at + len(batch), self._end)
         while self._at < end and not outcome.full:
@@ -269,7 +269,7 @@ class _Journal:
             outcome.compared += len(ours)
 
     def _take(self, end: int) -> pa.RecordBatch:
-        """Some of the next records, none from `end` on."""
+        """The next records, below `end`; maybe only some of them."""
         if self._rest is None:
             self._rest = next(self._batches)
         found = self._rest.slice(0, end - self._at)
@@ -279,7 +279,7 @@ class _Journal:
 
 
 def _as_earlier_versions(log: pa.RecordBatch, table: pa.RecordBatch) -> pa.RecordBatch:
-    """The log's records, with their own positions where the table has those: earlier versions wrote them."""
+    """The log's records, with the record's own position where the table has that: earlier versions wrote it."""
     own, written = log.column(OWN_POSITION), table.column("position")
     log = log.select(STORED.names)
     if log.column("position").equals(written):
@@ -289,7 +289,7 @@ def _as_earlier_versions(log: pa.RecordBatch, table: pa.RecordBatch) -> pa.Recor
 
 
 def _name_differences(outcome: Outcome, number: int, at: int, log: pa.RecordBatch, table: pa.RecordBatch) -> None:
-    """Slow, and only for what is known to differ."""
+    """Report the differing cells. Slow: only for batches that differ."""
     for name in STORED.names:
         if log.column(name).equals(table.column(name)):
             continue
@@ -301,7 +301,7 @@ def _name_differences(outcome: Outcome, number: int, at: int, log: pa.RecordBatc
 
 
 def _cells(column: pa.Array) -> list[object]:
-    """Times as µs: Python's own end with the year 9999, and an expiry may be later."""
+    """The values of a column, times as µs: Python's end with the year 9999, and an expiry may be later."""
     found: list[object] = (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
     return found
 
