@@ -13,7 +13,7 @@ from penstock.doors.http.router import Request, Route
 
 
 class AclTerms(msgspec.Struct, forbid_unknown_fields=True):
-    """The access list that a topic is to have."""
+    """The new access list of a topic."""
 
     public: bool = False
     users: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
-"""The administration API: all routes below `/api/v1`, and the document about them.
+"""The administration API: all routes below `/api/v1`, and their OpenAPI document.
 
-One set of routes, whoever asks: on the HTTP port with the identity of the request, on the admin socket with that of
-the administrator."""
+The routes are the same everywhere: on the HTTP port with the identity of the request, on the admin socket with the
+administrator's."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ MISSING = "there is nothing at this path; /api/openapi.json tells what there is"
 
 
 def routes(broker: Broker, environment: Environment) -> tuple[Route, ...]:
-    """All of them, in the order of the document."""
+    """All routes, in the order of the document."""
     jobs = Jobs(broker)
     nouns: tuple[Any, ...] = (
         BrokerRoutes(broker, environment),
@@ -77,7 +77,7 @@ def routes(broker: Broker, environment: Environment) -> tuple[Route, ...]:
 
 
 class Api:
-    """The routes of one broker, and the document. Everybody may read that: it says nothing of this broker."""
+    """The routes of one broker, and the document, which is public: it contains nothing about this broker."""
 
     def __init__(self, broker: Broker, environment: Environment) -> None:
         self.broker = broker
@@ -97,7 +97,7 @@ class Api:
 
 
 def shared_api(broker: Broker, environment: Environment) -> Api:
-    """The one API of a broker: all ways to it show the same jobs and the same backup."""
+    """The single API object of a broker, so that all ways to it have the same jobs and the same backup."""
     known = environment.api
     if not isinstance(known, Api) or known.broker is not broker:
         known = environment.api = Api(broker, environment)

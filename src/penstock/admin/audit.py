@@ -1,5 +1,5 @@
-"""The audit log: `/audit` for a page of events, `/audit/export` for all of them as one document, `/audit/verify` for
-whether they are what was written."""
+"""The audit log: `/audit` for a page of events, `/audit/export` for all of them as one document, `/audit/verify` to
+verify that they are unchanged."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class ExportQuery(AuditQuery, frozen=True, omit_defaults=True, forbid_unknown_fi
 
 
 class VerifyRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A request to verify so many events, from a mark on."""
+    """Verify events from a mark on."""
 
-    mark: ChainMark | None = None  # where the last reply said to go on
-    limit: int | None = msgspec.field(name="most", default=None)  # events to look at; None: all
+    mark: ChainMark | None = None  # from the last reply
+    limit: int | None = msgspec.field(name="most", default=None)  # events to verify; None: all
 
 
 class AuditView(msgspec.Struct):
-    """A page of events, newest first. The next one has `offset` moved on by their number."""
+    """A page of events, newest first. For the next page, increase `offset` by their number."""
 
     events: list[AuditEvent]
     total: int

@@ -1,6 +1,6 @@
-"""Backups of a running broker: `POST /backups` freezes the files of a moment, as a job whose result is the backup;
-`/backups/1/files` lists them, and they are fetched in pieces. One at a time; what a client leaves behind goes with the
-next one, or at the next start."""
+"""Backups of a running broker: `POST /backups` starts a job that freezes a consistent set of files, and whose result is
+the backup; `/backups/1/files` lists them, and clients download them in pieces. There is one backup at a time; the next
+one, or the next start, removes it."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from penstock.log.tables.location import local_folder
 DIRECTORY: Final = "backup.tmp"  # in the data directory
 PIECE: Final = 4 << 20
 BYTES: Final = "application/octet-stream"
-WAIT_US: Final = 10_000_000  # for how long no work on tables begins, for one who asks again
+WAIT_US: Final = 10_000_000  # during which no table work starts, so that a retry succeeds
 FREEZE_US: Final = 3600_000_000
-IN_USE_US: Final = 30_000_000  # since somebody last fetched from it
+IN_USE_US: Final = 30_000_000  # since the last download from it
 
 
 class BackupView(msgspec.Struct):
-    """A backup that can be fetched."""
+    """A backup that can be downloaded."""
 
     id: int
-    position: int  # of the log: all before it is there
+    position: int  # of the log: everything before it is included
     files: int
     bytes: int
 
@@ -61,7 +61,7 @@ class BackupRoutes:
         self._id = 0
         self._frozen: FrozenLog | None = None
         self._busy = False
-        self._used = 0  # µs, when somebody last asked for a piece
+        self._used = 0  # time of the last download, in µs
 
     def routes(self) -> tuple[Route, ...]:
         path, one = "/api/v1/backups", "/api/v1/backups/{backup}"
@@ -99,9 +99,9 @@ class BackupRoutes:
 
         def work() -> FrozenLog | Exception:
             try:
-                broker.tables.safe()  # at other levels than `synced`, what is committed may not be written yet
+                broker.tables.safe()  # at other levels than `synced`, committed groups may not be written yet
                 return freeze(root, os.path.join(root, DIRECTORY), tables if os.path.isdir(tables) else None)
-            except Exception as error:  # noqa: BLE001 - raised again on the broker's thread, once work may go on
+            except Exception as error:  # noqa: BLE001 - raised on the broker's thread, after table work is released
                 return error
 
         def steps(job: Job) -> Steps:
@@ -119,7 +119,7 @@ class BackupRoutes:
         return (yield work)
 
     def _withdraw(self, job: Job) -> bool:
-        """A backup that is being made cannot be interrupted."""
+        """Cancel a backup that has not started; a running one cannot be interrupted."""
         if job.view.state != "waiting":
             return False
         self._broker.tables.hold(0)
@@ -170,5 +170,5 @@ class BackupRoutes:
 
 
 def remove_leftovers(data_dir: str) -> None:
-    """Remove what was frozen in a data directory."""
+    """Remove the files of an earlier backup from a data directory."""
     shutil.rmtree(os.path.join(data_dir, DIRECTORY), ignore_errors=True)

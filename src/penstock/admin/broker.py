@@ -21,13 +21,13 @@ _LIMITS = tuple(field.name for field in dataclasses.fields(Limits))
 
 
 class HealthView(msgspec.Struct):
-    """Whether the broker takes writes, and why not."""
+    """Whether the broker accepts writes, and why not."""
 
     writable: bool
     reason: str
     phase: str  # starting, serving or stopping
-    missing: list[str]  # parts that are not there at the moment
-    tables: str  # what is wrong with tables; empty: nothing
+    missing: list[str]  # parts that are unavailable at the moment
+    tables: str  # the problem with tables; empty: none
 
 
 class BrokerView(msgspec.Struct):
@@ -45,15 +45,15 @@ class BrokerView(msgspec.Struct):
 
 
 class MetricSample(msgspec.Struct):
-    """A figure."""
+    """A metric sample."""
 
     name: str
     labels: dict[str, str]
-    value: float | None  # null: no number
+    value: float | None  # null: not a number
 
 
 class MetricsQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """The query parameters of figures."""
+    """The query parameters for metrics."""
 
     limit: Limit = 1000
     after: After = ""

@@ -20,7 +20,7 @@ MAX_BODY: Final = 2 << 20
 
 
 class CacheView(msgspec.Struct):
-    """A cache that has something in it."""
+    """A cache with entries."""
 
     name: str
     keys: int
@@ -32,7 +32,7 @@ class CachedKeyView(msgspec.Struct):
 
     key: str
     bytes: int  # of its value
-    expires: int | None  # µs since 1970; null: it stays
+    expires: int | None  # µs since 1970; null: never
 
 
 class CachedValue(msgspec.Struct):
@@ -43,30 +43,30 @@ class CachedValue(msgspec.Struct):
 
 
 class CachedTerms(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A value to be put: in base64, or as text."""
+    """A value to put: in base64, or as text."""
 
     value: bytes | None = None
     text: str | None = None
-    ttl_ms: Annotated[int, Meta(ge=1)] | None = None  # null: for ever
+    ttl_ms: Annotated[int, Meta(ge=1)] | None = None  # null: no expiry
 
 
 class SwapTerms(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A value to be put if the present one is as expected, both in base64."""
+    """A value to put if the current one is as expected, both in base64."""
 
     value: bytes
-    expected: bytes | None = None  # null: that there is none
+    expected: bytes | None = None  # null: the key does not exist
     ttl_ms: Annotated[int, Meta(ge=1)] | None = None
 
 
 class SwappedValue(msgspec.Struct):
-    """The value that is there now, in base64, and whether it is the one that was to be put."""
+    """The current value, in base64, and whether it is the new one."""
 
     stored: bool
     value: bytes | None
 
 
 class IncrementTerms(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """So much to add to a number, which is 0 if it is not there yet; `ttl_ms` is for one that is not."""
+    """An increment of a number. A missing one starts at 0, and `ttl_ms` applies only to that."""
 
     by: int = 1
     ttl_ms: Annotated[int, Meta(ge=1)] | None = None

@@ -1,4 +1,4 @@
-"""Dead letters of a topic: `/topics/orders/dead-letters`: look at them, replay one or all, or purge them."""
+"""Dead letters of a topic, `/topics/orders/dead-letters`: list, replay one or all, or purge them."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from penstock.doors.http.replies import HttpReply, Outcome, PendingHttpReply, af
 from penstock.doors.http.router import Request, Route
 from penstock.log.engine import CommitGroup
 
-LETTERS_AT_ONCE: Final = 256  # of one step of a job
+LETTERS_AT_ONCE: Final = 256  # in one step of a job
 
 
 class DeadLetterView(msgspec.Struct):
-    """A record that could not be delivered, or does not fit its schema."""
+    """A record that could not be delivered, or does not match its schema."""
 
     id: str
     offset: int  # among the dead letters
-    topic: str  # where it came from
+    topic: str  # from which it came
     partition: int | None
     original_offset: int | None  # null: it was never accepted
     key: bytes | None  # in base64
@@ -52,26 +52,26 @@ class DeadLetterTopic(msgspec.Struct):
     """A topic that has, or had, dead letters."""
 
     topic: str
-    letters: int  # offsets that are there; some of them may have been replayed
+    letters: int  # retained offsets; some may have been replayed
 
 
 class LettersQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """The query parameters of a look at dead letters."""
+    """The query parameters for listing dead letters."""
 
     limit: Annotated[int, Meta(ge=1, le=MAX_PAGE)] = 100
     after: Annotated[str, Meta(description="`next` of the page before.")] = ""
 
 
 class ReplayedView(msgspec.Struct):
-    """The place of a dead letter that was replayed."""
+    """The partition and offset of a replayed dead letter."""
 
     partition: int
     offset: int
 
 
 class LetterSelection(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """Dead letters, by conditions that must all hold; without any, all of them. In `where`, `offset` is that among the
-    dead letters, and `timestamp` when the record was given up."""
+    """Conditions on dead letters, all of which must hold; without any, all letters. In `where`, `offset` is the offset
+    among the dead letters, and `timestamp` the time when the record was given up."""
 
     key: str = ""
     value: str = ""
@@ -79,7 +79,7 @@ class LetterSelection(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=
     text: str = ""
     path: str = ""
     where: str = ""
-    reason: str = ""  # in the reason why it is one
+    reason: str = ""  # part of the reason why it is one
     letters: Annotated[list[int], Meta(max_length=10_000)] | None = None  # offsets among the dead letters
     limit: Annotated[int, Meta(ge=1)] | None = None
 
@@ -91,7 +91,7 @@ class LettersDone(msgspec.Struct):
     """The outcome of a job on dead letters."""
 
     done: int
-    refused: int = 0  # that their topic did not take: they stay where they are
+    refused: int = 0  # rejected by their topic: they remain dead letters
     reason: str = ""  # of the first of these
 
 
@@ -183,7 +183,7 @@ class DeadLetterRoutes:
             raise DeadLetterNotFound(request.names["letter"])
         return done(group)
 
-    # -- many of them
+    # -- several at a time
 
     def replay_many(self, request: Request) -> Outcome:
         identity, scope, topic = request.identity, request.scope, request.names["topic"]
@@ -213,8 +213,8 @@ class DeadLetterRoutes:
     def _through(
         self, job: Job, body: LetterSelection, matches: RecordFilter | None, act: Callable[..., Steps]
     ) -> Steps:
-        """All letters that were there at the start and fit, a page at a time. What is waited for is the last commit of
-        each page: those before it are done then, too."""
+        """Process all matching letters that existed at the start, a page at a time. It waits only for the last commit
+        of each page, which follows the earlier ones."""
         identity, scope, topic = job.identity, job.scope, job.view.resource
         wanted = None if body.letters is None else frozenset(body.letters)
         bounds = self._broker.topics.bounds(identity, scope, [topic + DEAD_LETTERS]).get(topic + DEAD_LETTERS, ())
@@ -245,7 +245,7 @@ class DeadLetterRoutes:
                     job.identity, job.scope, job.view.resource, letter.offset
                 )
             except DeadLetterNotFound:
-                continue  # somebody else was quicker
+                continue  # replayed concurrently
             except (RecordRejected, RecordTooLarge) as error:
                 outcome.refused += 1
                 outcome.reason = outcome.reason or str(error)
@@ -259,7 +259,7 @@ class DeadLetterRoutes:
         group = self._letters.discard(job.identity, job.scope, job.view.resource, offsets)
         outcome.done += len(offsets) if group is not None else 0
         return group
-        yield  # it waits for nothing itself
+        yield  # a generator that waits for nothing
 
 
 def _replayed(replayed: Replayed) -> PendingHttpReply:
@@ -270,7 +270,7 @@ def _replayed(replayed: Replayed) -> PendingHttpReply:
 def _fitting(
     letters: list[DeadLetter], reason: str, wanted: frozenset[int] | None, end: int, matches: RecordFilter | None
 ) -> list[DeadLetter]:
-    """Any thread."""
+    """The letters that match. Any thread."""
     return [
         letter
         for letter in letters
@@ -282,7 +282,7 @@ def _fitting(
 
 
 def _as_record(letter: DeadLetter) -> RecordView:
-    """A letter as conditions see it."""
+    """A letter as a record, for the conditions."""
     key, value = letter.key, letter.value
     headers = [HeaderView(name, held, text_of(held)) for name, held in letter.headers]
     place = (letter.partition or 0, letter.offset, letter.given_up, 0)

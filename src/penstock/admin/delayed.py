@@ -1,4 +1,4 @@
-"""Records that appear later: `/delayed`, `/delayed/7`."""
+"""Delayed records: `/delayed`, `/delayed/7`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.doors.http.router import Request, Route
 
 
 class DelayedView(msgspec.Struct):
-    """A record that waits for its time."""
+    """A record that is not due yet."""
 
     id: int
     topic: str
@@ -52,6 +52,6 @@ class DelayedRoutes:
 
     def cancel(self, request: Request) -> Outcome:
         text = request.names["record"]
-        group = self._delays.cancel(request.identity, request.scope, number_of(text) or 0)  # no record is number 0
+        group = self._delays.cancel(request.identity, request.scope, number_of(text) or 0)  # ids start at 1
         self._broker.audit.note(request.identity, "delayed.cancel", scope=request.scope, resource=text, action="cancel")
         return done(group)

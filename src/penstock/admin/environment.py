@@ -1,6 +1,6 @@
-"""The environment of the administration API: what it shows of the process around the broker.
+"""The environment of the administration API: information about the process around the broker.
 
-The server fills it in; where there is none (the command line on a stopped broker's directory), it is empty."""
+The server fills it in; without a server (the command line on a stopped broker's directory), it is empty."""
 
 from __future__ import annotations
 
@@ -18,51 +18,51 @@ class DoorView(msgspec.Struct):
     address: str  # host:port
     transport: str  # tcp, udp
     tls: str  # off, offered or required
-    pinned: bool  # no other door answers at this address
-    fingerprint: str = ""  # SHA-256 of the certificate that QUIC clients see
-    certificate: str = ""  # itself, as PEM
+    pinned: bool  # no other door is served at this address
+    fingerprint: str = ""  # SHA-256 of the certificate for QUIC clients
+    certificate: str = ""  # the certificate, as PEM
 
 
 class ConnectionView(msgspec.Struct):
     """An open connection."""
 
     id: int
-    door: str  # empty until its first bytes tell
+    door: str  # empty until it is detected from the first bytes
     peer: str
-    identity: str  # who has logged in; empty: nobody
+    identity: str  # that has logged in; empty: none
     since: int  # µs since 1970
     received: int  # bytes
     sent: int
-    held: int  # bytes that the broker keeps for it
+    held: int  # bytes that the broker holds for it
     encrypted: bool
     request: str  # the kind of the last one
 
 
 class PipelinePartition(msgspec.Struct):
-    """The place of a pipeline's query in a partition."""
+    """The offset of a pipeline's query in a partition."""
 
     topic: str
     partition: int
-    position: int  # the next offset that it reads
-    lag: int | None  # records that it has not reached yet; null: not known
+    position: int  # the next offset to read
+    lag: int | None  # records not read yet; null: unknown
 
 
 class PipelineQuery(msgspec.Struct):
-    """A query of a pipeline, by its checkpoint."""
+    """A query of a pipeline, from its checkpoint."""
 
     name: str
-    state: str  # its last word, if the pipeline is one that runs and ends; else empty
-    rows: int | None  # since it first began; null: it does not read topics
+    state: str  # its last state, if the pipeline is one that runs to completion; otherwise empty
+    rows: int | None  # since its first start; null: it does not read topics
     rate: float | None  # rows a second, over the last batches
-    batch: int | None  # the last one that is done
-    committed: float | None  # when that was: seconds since 1970
+    batch: int | None  # the last completed one
+    committed: float | None  # time of its completion: seconds since 1970
     lag: int | None
-    eta: float | None  # seconds until it has caught up, at its speed of late
+    eta: float | None  # seconds until it has caught up, at its recent rate
     partitions: list[PipelinePartition]
 
 
 class PipelineView(msgspec.Struct):
-    """A pipeline whose project folder this broker knows."""
+    """A pipeline whose project folder is known to this broker."""
 
     name: str
     kind: str  # declarative or continuous
@@ -73,18 +73,18 @@ class PipelineView(msgspec.Struct):
     ended: float | None
     error: str
     queries: list[PipelineQuery]
-    unreadable: str = ""  # why its folder could not be read
+    unreadable: str = ""  # the reason why its folder could not be read
 
 
 class PipelineRestart(msgspec.Struct):
     """A pipeline that is being restarted."""
 
     name: str
-    process: int  # that was asked to end; the next one goes on where it was
+    process: int  # that is asked to end; the next one continues from its checkpoint
 
 
 class ConfigValue(msgspec.Struct):
-    """One key of the configuration, as it is in effect."""
+    """One configuration key with its effective value."""
 
     key: str
     value: Any
@@ -113,14 +113,14 @@ def _closes_nothing(id: int) -> bool:  # noqa: A002, ARG001 - the shape of `Envi
 
 @dataclass(slots=True)
 class Environment:
-    durability: str = "synced"  # what an acknowledgement means: `log.durability`, or "replicated" by Kafka
-    enforced: bool | None = None  # whether security is on, if the broker is only opened for one request
+    durability: str = "synced"  # meaning of an acknowledgement: `log.durability`, or "replicated" by Kafka
+    enforced: bool | None = None  # whether security is on, for a broker that is opened for a single request
     started: int = 0  # µs since 1970
     doors: Callable[[], Sequence[DoorView]] = _nothing
     connections: Callable[[], Sequence[ConnectionView]] = _nothing
     close_connection: Callable[[int], bool] = _closes_nothing
     config: Callable[[], Sequence[ConfigValue]] = _nothing
-    data_dir: str = ""  # of a broker that runs
+    data_dir: str = ""  # of a running broker
     pipelines: Callable[[Ends], Sequence[PipelineView]] = _no_pipelines  # reads files: on a thread
-    restart_pipeline: Callable[[str], int | None] = _no_pipeline  # the same; None: it does not run
-    api: object = None  # the API of the broker that this is around, once somebody has asked for it
+    restart_pipeline: Callable[[str], int | None] = _no_pipeline  # the same; None: it is not running
+    api: object = None  # the API of this broker, created on first use

@@ -1,7 +1,7 @@
-"""Filters on records of the administration API: by key, value, header, text anywhere, a path in a JSON value, or an
-expression of SQL (`where`).
+"""Record filters of the administration API: by key, value, header, text anywhere, a path in a JSON value, or an SQL
+expression (`where`).
 
-Carried out off the event loop, on a bounded number of records at a time. All conditions must hold."""
+They run off the event loop, on a bounded number of records at a time. All conditions must hold."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.broker.fetch.filters import MAX_CHARACTERS, Filter, compile_filter
 
 
 class Condition(NamedTuple):
-    """Conditions on records, of which all must hold. Empty ones are none."""
+    """Conditions on records, all of which must hold. Empty ones are ignored."""
 
     key: str = ""
     value: str = ""
@@ -32,7 +32,7 @@ class Condition(NamedTuple):
 
 
 class RecordFilter:
-    """Says which records fit a condition. Made off the event loop if there is an expression of SQL."""
+    """Decides which records match a condition. Created off the event loop if there is an SQL expression."""
 
     def __init__(self, condition: Condition) -> None:
         """Raises InvalidArgument."""
@@ -66,7 +66,7 @@ class RecordFilter:
 
 
 def _header(text: str) -> tuple[str, bytes | None]:
-    """`name` for a header that is there, `name=text` for one with the text in its value."""
+    """`name` for an existing header, `name=text` for one with the text in its value."""
     name, equals, value = text.partition("=")
     return name.lower(), value.lower().encode() if equals else None
 
@@ -76,7 +76,7 @@ def _has_header(headers: Sequence[HeaderView], name: str, value: bytes | None) -
 
 
 def _path(text: str) -> tuple[Sequence[str], str | None]:
-    """`$.a.b` for a path that is there, `$.a.b=text` for one with this value. Numbers are indexes of lists, too."""
+    """`$.a.b` for an existing path, `$.a.b=text` for one with this value. Numbers are also indexes of lists."""
     path, equals, value = text.partition("=")
     if not path.startswith("$."):
         raise InvalidArgument("a path begins with '$.', such as $.order.status=failed")

@@ -22,13 +22,13 @@ class PartitionLag(msgspec.Struct):
     """A group's offset and lag in one partition."""
 
     partition: int
-    committed: int | None  # its next offset; null: it never said so
+    committed: int | None  # its next offset; null: none
     end: int  # the offset of the next record
-    lag: int  # records that it has not reached yet
+    lag: int  # records not read yet
 
 
 class GroupSummary(msgspec.Struct):
-    """A group in one topic. One in two topics is there twice."""
+    """A group in one topic. A group in two topics is listed twice."""
 
     group: str
     topic: str
@@ -38,13 +38,13 @@ class GroupSummary(msgspec.Struct):
 
 
 class OffsetReset(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """The offsets at which a group is to go on: one of `to`, `offset` and `time`."""
+    """The new offsets of a group: one of `to`, `offset` and `time`."""
 
     to: Literal["earliest", "latest"] | None = None
     offset: Annotated[int, Meta(ge=0)] | None = None
     time: Annotated[int, Meta(ge=0, description="µs since 1970: the first record that is not older.")] | None = None
     partition: Annotated[int, Meta(ge=0)] | None = None  # null: all
-    dry_run: bool = False  # only say what would be done
+    dry_run: bool = False  # only report the effect
 
 
 class OffsetMove(msgspec.Struct):
@@ -56,7 +56,7 @@ class OffsetMove(msgspec.Struct):
 
 
 class OffsetMoves(msgspec.Struct):
-    """Offsets that a reset moves, or would move."""
+    """Offset changes of a reset, done or simulated."""
 
     moves: list[OffsetMove]
     done: bool

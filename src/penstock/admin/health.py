@@ -1,6 +1,6 @@
-"""Health and figures for monitoring: `GET /health`, `/health/live`, `/health/ready` and `/metrics`.
+"""Health and metrics for monitoring: `GET /health`, `/health/live`, `/health/ready` and `/metrics`.
 
-Health is told to everybody who asks; the figures take a permission, and credentials may be sent for it."""
+Health is public; metrics require a permission, and accept credentials."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def readiness_document(broker: Broker) -> dict[str, Any]:
 
 
 class HealthApplication:
-    """Answers what monitoring asks, on every port that speaks HTTP."""
+    """Serves monitoring requests, on every HTTP port."""
 
     def __init__(self, broker: Broker, durability: str, identity: Identity) -> None:
-        """`identity` is that of the connection, for the figures."""
+        """`identity`: of the connection, for metrics."""
         self._broker = broker
         self._durability = durability
         self._identity = identity
-        self._latest: tuple[tuple[int, Identity], HttpReply] | None = None  # the figures, and who got them
+        self._latest: tuple[tuple[int, Identity], HttpReply] | None = None  # metrics, and for which requests
         self._routes: dict[str, Callable[[], HttpReply]] = {
             "/health": self._health,
             "/health/live": self._live,
@@ -79,7 +79,7 @@ class HealthApplication:
         return identity.then(figures) if isinstance(identity, Deferred) else figures(identity)
 
     def _figures(self, head: RequestHead, identity: Identity) -> Call:
-        """Requests of one sender that came together get the same figures: those of a moment after all had come."""
+        """Requests of one sender that arrived together share one metrics reply, from after they arrived."""
 
         def run(_: bytes) -> HttpReply:
             asker = head.arrival, identity
@@ -95,10 +95,10 @@ class HealthApplication:
         return json_reply(document, 200 if document["writable"] else 503)
 
     def _live(self) -> HttpReply:
-        """Liveness: the process answers, and nothing else. One that is read-only, or stops, is better left alone."""
+        """Liveness: the process responds, nothing else. A read-only or stopping broker should not be restarted."""
         return json_reply({"status": "live"})
 
     def _ready(self) -> HttpReply:
-        """Readiness: clients may be sent here, for every open door answers and takes writes."""
+        """Readiness: clients may connect, as every open door responds and accepts writes."""
         document = readiness_document(self._broker)
         return json_reply(document, 200 if document["ready"] else 503)

@@ -1,7 +1,7 @@
-"""The HTTP door: what monitoring asks (`health`), the administration API (`api`), the schema registry (`registry`) and
-the console, on every port.
+"""The HTTP door: monitoring (`health`), the administration API (`api`), the schema registry (`registry`) and the
+console, on every port.
 
-A session like that of any protocol. The same answers are given on the admin socket (`socket`)."""
+Its sessions are like those of any protocol. The admin socket (`socket`) gives the same replies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_BODY: Final = 8 << 20  # the largest of any route
 
 
 class AdminApplication:
-    """All that is answered over HTTP, to one connection."""
+    """Everything served over HTTP, for one connection."""
 
     def __init__(self, api: Api, health: HealthApplication, console: Console | None = None) -> None:
         self._api = api
@@ -44,7 +44,7 @@ class AdminApplication:
 
 
 def refusal(path: str, error: Exception) -> HttpReply:
-    """An error as who asks at this path reads it."""
+    """An error in the format of this path."""
     return registry_error(error) if registry.serves(path) else error_reply(error)
 
 

@@ -1,4 +1,4 @@
-"""Jobs of the administration API: `/jobs`, `/jobs/7`. Routes that start one are among those of what they work on."""
+"""Jobs of the administration API: `/jobs`, `/jobs/7`. Routes that start a job are in the modules of its resource."""
 
 from __future__ import annotations
 

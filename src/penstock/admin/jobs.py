@@ -1,12 +1,12 @@
-"""Jobs: work that takes longer than a request should wait for. Who starts one gets its number at once, and asks how far
-it is; who started it, or administers the tenant, may look at it and cancel it.
+"""Jobs: work that takes longer than a request should wait for. Starting one returns its number immediately; its owner,
+or an administrator of the tenant, may query its progress and cancel it.
 
-A job's work is a generator: it yields what it waits for (work off the loop, or a commit), is sent what came of that,
-and returns the job's result. Between two steps everybody else has a turn. What a step does, it does as the one who
-started the job, and is asked for permission each time: a key that was revoked does nothing more.
+A job is implemented by a generator: it yields what it waits for (work off the loop, or a commit), is sent the result,
+and returns the job's result. Other work has a turn between two steps. Each step runs with the identity of the job's
+owner, and permissions are checked each time: after a key is revoked, its jobs can do nothing more.
 
-Jobs are kept in memory only, and end with the broker. What a job has changed by then is in the log; what it has not
-done yet is asked for again. Nothing but the result of a search is lost with one.
+Jobs exist in memory only, and end with the broker. Changes that a job has made are in the log; the rest must be
+requested again. Only the result of a search is lost with its job.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from penstock.log.engine import GroupState
 
 logger = logging.getLogger(__name__)
 
-MAX_UNDER_WAY: Final = 64  # jobs that wait or run, of all tenants
-AT_ONCE: Final = 4  # of them that run
-MAX_ENDED: Final = 256  # jobs that are remembered after their end,
+MAX_UNDER_WAY: Final = 64  # waiting or running jobs, of all tenants
+AT_ONCE: Final = 4  # running jobs
+MAX_ENDED: Final = 256  # finished jobs that are kept
 ENDED_US: Final = 3_600_000_000  # and for how long
-RESULT_BYTES: Final = 32 << 20  # of the results of all that ended
+RESULT_BYTES: Final = 32 << 20  # total of the results of finished jobs
 
 State: TypeAlias = Literal["waiting", "running", "done", "failed", "cancelled"]
 
 
 class Awaited(Protocol):
-    """Something that happens later, such as a commit."""
+    """Something that completes later, such as a commit."""
 
     def on_done(self, callback: Callable[[Any], None], /) -> None: ...
 
@@ -49,10 +49,10 @@ Steps: TypeAlias = Generator[Deferred[Any, Any] | Awaited, Any, Any]
 
 
 class JobProgress(msgspec.Struct):
-    """The progress of a job, in what it counts: records, letters."""
+    """The progress of a job, in units such as records or letters."""
 
     done: int = 0
-    total: int | None = None  # null: not known
+    total: int | None = None  # null: unknown
 
 
 class JobView(msgspec.Struct):
@@ -63,18 +63,18 @@ class JobView(msgspec.Struct):
     state: State
     tenant: str
     namespace: str
-    resource: str  # what it is about
-    identity: str  # who started it
+    resource: str  # that it works on
+    identity: str  # of its owner
     created: int  # µs since 1970
     started: int | None
     ended: int | None
     progress: JobProgress
-    result: Any = None  # as its kind says; null until it is done
+    result: Any = None  # depends on its kind; null until it is done
     error: Problem | None = None
 
 
 class Job:
-    """One job. Its generator is given this, to tell how far it is."""
+    """One job. It is passed to its generator, which reports progress in it."""
 
     def __init__(self, view: JobView, identity: Identity, scope: Scope) -> None:
         self.view = view
@@ -84,7 +84,7 @@ class Job:
         self.steps: Steps | None = None
         self.withdraw: Callable[[], bool] = lambda: True  # False: it cannot be cancelled now
         self.records: list[Any] = []  # of a search
-        self.bytes = 0  # of `records`, about
+        self.bytes = 0  # approximate size of `records`
 
     def describe_work(self) -> dict[str, str]:
         kind = f"job {self.view.kind}"
@@ -106,8 +106,8 @@ class Jobs:
         self._running: dict[str, int] = {}  # jobs by tenant
 
     def start(self, identity: Identity, kind: str, scope: Scope, resource: str, steps: Callable[[Job], Steps]) -> Job:
-        """Begin a job, in its turn. Whether `identity` may do this at all was checked, or `steps` does when it is
-        called, which is at once. Raises LimitReached."""
+        """Start a job, or queue it. The caller has checked permissions, or `steps` does when it is called, which is
+        immediately. Raises LimitReached."""
         broker = self._broker
         if broker.access.enforced and identity.name == ANONYMOUS.name:
             raise AccessDenied("A job belongs to somebody: log in to start one")
@@ -131,7 +131,7 @@ class Jobs:
         return job
 
     def find(self, identity: Identity, number: int | None) -> Job:
-        """Raises HttpError for one that is not there, or of another tenant; AccessDenied for somebody else's."""
+        """Raises HttpError for a job that does not exist, or is of another tenant; AccessDenied for another user's."""
         job = self._jobs.get(number or 0)
         if self._broker.access.enforced and identity.name == ANONYMOUS.name:
             raise AccessDenied("Log in to see jobs")
@@ -150,7 +150,7 @@ class Jobs:
         return is_creator or self._broker.access.allows(identity, Permission.ADMIN, job.scope, "")
 
     def cancel(self, identity: Identity, job: Job) -> None:
-        """End a job that is under way: what it has done stays done. Forget one that is over."""
+        """Cancel an unfinished job, without undoing what it has done. Forget a finished one."""
         if job.over:
             del self._jobs[job.view.id]
             return
@@ -161,7 +161,7 @@ class Jobs:
         )
         if job.view.state == "waiting":
             self._waiting.remove(job)
-        if job.over:  # it was told that it is withdrawn
+        if job.over:  # `withdraw` has ended it
             job.view.state = "cancelled"
         else:
             self._end(job, "cancelled")
@@ -185,7 +185,7 @@ class Jobs:
         self._broker.turns.later(partial(self._step, job, resume))
 
     def _step(self, job: Job, resume: Callable[[Steps], Any]) -> None:
-        """Let the job go on, up to what it waits for next."""
+        """Resume the job until its next wait."""
         steps, turns = job.steps, self._broker.turns
         if job.over or steps is None:
             return
@@ -233,10 +233,10 @@ class Jobs:
                 del self._running[tenant]
             self._start_next()
 
-    # -- remembering
+    # -- finished jobs
 
     def _tidy(self, now: int) -> None:
-        """Forget what ended long ago, and of too many the oldest of whoever has most."""
+        """Forget jobs that ended long ago and, if there are too many, the oldest of the tenant with the most."""
         ended = {number: job for number, job in self._jobs.items() if job.over}
         for number, job in list(ended.items()):
             if now - (job.view.ended or 0) > ENDED_US:
@@ -252,7 +252,7 @@ class Jobs:
 
 
 def _conclude(outcome: Any, steps: Steps) -> Any:
-    """Go on after what was waited for: a group that failed is an error of the job."""
+    """Resume the generator after a wait: a failed group is raised as an error of the job."""
     if getattr(outcome, "state", None) is GroupState.FAILED:
         return steps.throw(outcome.error)
     return steps.send(outcome)

@@ -17,11 +17,11 @@ from penstock.doors.http.router import Request, Route
 
 
 class KeyRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A key to be added."""
+    """A key to add."""
 
     name: str
     permissions: list[Permission]  # may be empty if there are roles
-    tenant: str | None = None  # null: that of the request
+    tenant: str | None = None  # null: the tenant of the request
     topics: tuple[str, ...] = ("*",)
     namespace: str = "*"
     expires: int | None = None  # µs since 1970
@@ -30,7 +30,7 @@ class KeyRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True)
 
 
 class KeyView(msgspec.Struct):
-    """A key as it may be shown."""
+    """A key, without its secret."""
 
     id: int
     name: str
@@ -46,7 +46,7 @@ class KeyView(msgspec.Struct):
 
 
 class KeyCreated(msgspec.Struct):
-    """A key that was added: the only time that a generated one is shown."""
+    """A new key. A generated secret is shown only here."""
 
     key: KeyView
     secret: str | None  # None if the user chose it
@@ -89,7 +89,7 @@ class KeyRoutes:
         )
 
     def list(self, request: Request) -> Outcome:
-        """Keys of the tenant that is named, or else of the identity's; of all, for who belongs to none."""
+        """Keys of the tenant in the request, or else of the identity's; all keys for an identity without a tenant."""
         keys = self._keys.list(request.identity, request.named_tenant or request.identity.tenant)
         found, now = cut(keys, lambda key: numbered(key.id), request.query), self._broker.now()
         page = Page([view(key, now) for key in found.items], found.next)
@@ -122,8 +122,8 @@ class KeyRoutes:
         number = number_of(text)
         if number is None:
             with contextlib.suppress(KeyNotFound):
-                self._keys.find(request.identity, "0")  # who administers nothing is told that, first
-            # Not told if it may be a key: those are longer.
+                self._keys.find(request.identity, "0")  # raises AccessDenied for a client that administers nothing
+            # Do not echo a text that is long enough to be a key.
             message = f"There is no key {text}" if len(text) < MIN_CHOSEN else "There is no key of this number"
             raise KeyNotFound(message)
         return done(self._keys.revoke(request.identity, number))

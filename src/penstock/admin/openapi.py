@@ -1,4 +1,4 @@
-"""The OpenAPI document of the administration API, made of the table of routes: it cannot differ from what is served."""
+"""The OpenAPI document of the administration API, generated from the table of routes, so that it always matches."""
 
 from __future__ import annotations
 

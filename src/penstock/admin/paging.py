@@ -1,4 +1,4 @@
-"""Pages of lists: so many items after a name, and the name to ask for the next page with."""
+"""Pages of lists: a number of items after a name, and the name after which the next page begins."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class PageQuery(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Page(msgspec.Struct, Generic[T]):
-    """A part of a list, in the order of what `after` names."""
+    """A part of a list, ordered by the names used in `after`."""
 
     items: list[T]
-    next: str | None  # for `after`; None: that was all
+    next: str | None  # for `after`; None: the end
 
 
 def cut(found: Iterable[T], key: Callable[[T], str], query: PageQuery) -> Page[T]:
-    """The page that was asked for. Names order as their characters do."""
+    """The requested page. Names are ordered by their characters."""
     ordered = sorted(found, key=key)
     rest = [item for item in ordered if key(item) > query.after] if query.after else ordered
     items = rest[: query.limit]
@@ -39,10 +39,10 @@ def cut(found: Iterable[T], key: Callable[[T], str], query: PageQuery) -> Page[T
 
 
 def number_of(text: str) -> int | None:
-    """A number in a path or a cursor; None if it is none that anything here can have."""
+    """A number in a path or a cursor; None if it is invalid."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
 def numbered(number: int) -> str:
-    """A number as a cursor: orders as numbers do."""
+    """A number as a cursor, zero-padded so that the order is numeric."""
     return f"{number:020d}"

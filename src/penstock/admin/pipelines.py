@@ -1,8 +1,8 @@
-"""Pipelines: `/pipelines`: how far the queries of the pipelines are whose project folders this broker knows.
+"""Pipelines, `/pipelines`: progress of the queries of all pipelines whose project folders are known to this broker.
 
-Their state is read from their folders, from what Spark and the process that runs it keep there; nothing of Spark is
-loaded. One that runs can be restarted: its process ends in good order, and whoever started it (`penstock up`, `penstock
-pipeline run`) starts another. To start, stop or begin one anew: `penstock pipeline`."""
+Their state is read from the files that Spark and its process write into these folders, without loading Spark. A running
+pipeline can be restarted: its process ends gracefully, and its supervisor (`penstock up`, `penstock pipeline run`)
+starts another. To start, stop or reset one: `penstock pipeline`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class PipelineRoutes:
         )
 
     def list(self, request: Request) -> Outcome:
-        """For administrators of all tenants: a pipeline's folder may have topics of any of them."""
+        """For administrators of all tenants: a pipeline may use topics of any tenant."""
         self._broker.require_operator(request.identity)
         topics = {topic.name: topic.partitions for topic in self._broker.topics.list(request.identity, DEFAULT_SCOPE)}
         bounds = self._broker.topics.bounds(request.identity, DEFAULT_SCOPE, list(topics))

@@ -18,9 +18,9 @@ class QueueView(msgspec.Struct):
     id: int
     topic: str
     at_least_once: bool
-    cursors: list[int]  # by partition: the first offset that was never delivered
+    cursors: list[int]  # by partition: the first offset not delivered yet
     in_flight: int  # delivered and not acknowledged
-    lag: int  # records that were never delivered
+    lag: int  # records not delivered yet
     used: int  # when it was last polled: µs since 1970
 
 
@@ -60,4 +60,4 @@ class QueueRoutes:
 
 
 def _number(request: Request) -> int:
-    return number_of(request.names["queue"]) or 0  # no queue is number 0
+    return number_of(request.names["queue"]) or 0  # ids start at 1

@@ -1,4 +1,4 @@
-"""Rates of growing numbers, sampled only when somebody asks: a console that is closed costs nothing."""
+"""Rates of counters, sampled only on request: a closed console costs nothing."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ SHORTEST: Final = 1_000_000  # µs between two samples of one number
 
 
 class RateSampler:
-    """Keeps, for each number, two samples that are at least a second apart."""
+    """Keeps, for each counter, two samples that are at least a second apart."""
 
     def __init__(self) -> None:
-        self._samples: dict[int, tuple[int, int, float | None]] = {}  # by id: when, how much, the rate before
+        self._samples: dict[int, tuple[int, int, float | None]] = {}  # by id: time, count, last rate
 
-    def rate(self, id: int, count: int, now: int) -> float | None:  # noqa: A002 - of what is counted
-        """By how much it has grown in a second, since the last sample; None for the first. `now` is in µs."""
+    def rate(self, id: int, count: int, now: int) -> float | None:  # noqa: A002 - of the counter
+        """The growth per second since the last sample; None for the first. `now` is in µs."""
         known = self._samples.get(id)
         if known is None:
             if len(self._samples) >= MAX_SAMPLES:

@@ -1,8 +1,8 @@
-"""Looking through a topic for the administration API: pages of records, in both directions, and what follows.
+"""Scans of a topic for the administration API: pages of records, in both directions, and following new ones.
 
-A scan takes bounded steps: each reads a little of every partition, off the event loop unless it is at hand, filters it
-there, and merges the partitions by time. A page ends when it is full, or when it has cost enough: then its cursor says
-where the next one goes on, so that the client sees progress and can stop.
+A scan takes bounded steps: each reads a little of every partition, off the event loop unless it is in memory, filters
+it there, and merges the partitions by time. A page ends when it is full, or after a bounded amount of work: then its
+cursor tells where the next one continues, so that the client sees progress and can stop.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from penstock.broker.security.access import Identity
 from penstock.doors.http.replies import WAITING, Piece
 from penstock.log.engine import Bounds
 
-MAX_STEPS: Final = 32  # of one page
+MAX_STEPS: Final = 32  # for one page
 STEP_RECORDS: Final = 2_000  # of all partitions in one step, with a filter
 STEP_BYTES: Final = 4 << 20  # of keys and values in one step
 PAGE_BYTES: Final = 4 << 20  # of keys and values in one page; one record may be larger
-LEAST_BYTES: Final = 16 << 10  # of a partition in one step
+LEAST_BYTES: Final = 16 << 10  # per partition and step
 TAIL_RECORDS: Final = 500
 HEARTBEAT_SECONDS: Final = 15
 
 
 class Where(NamedTuple):
-    """A topic, and on whose behalf it is read."""
+    """A topic, and the identity that reads it."""
 
     identity: Identity
     scope: Scope
@@ -47,12 +47,12 @@ class _Read(NamedTuple):
     partition: int
     plan: VisibleRead
     first: int
-    end: int  # of the window: records from here on are not part of it
+    end: int  # of the window: later records are not part of it
 
 
 class PageScan:
-    """The scan for one page. `at` has, for each partition, the next offset to look at (forwards), or the one behind it
-    (backwards); it is moved on."""
+    """The scan for one page. `at` has, for each partition, the next offset (forwards), or the one after it (backwards);
+    it is updated."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class PageScan:
         backwards: bool,
         conclude: Callable[[RecordPage], Any],
     ) -> None:
-        """`conclude` makes the outcome of the page."""
+        """`conclude` turns the page into the outcome."""
         self._broker = broker
         self._conclude = conclude
         self._where = where
@@ -77,8 +77,8 @@ class PageScan:
         self._size = 0
         self._scanned = 0
         self._steps = 0
-        self._done: set[int] = set()  # partitions that have no more
-        self._window: dict[int, int] = {}  # records that are read at once backwards, where that was too much
+        self._done: set[int] = set()  # exhausted partitions
+        self._window: dict[int, int] = {}  # size of the window for reading backwards, where the default was too large
 
     def step(self) -> Any:
         """The next step, or the outcome of the page."""
@@ -122,7 +122,7 @@ class PageScan:
         return reads
 
     def _look(self, reads: list[_Read]) -> list[tuple[_Read, int, list[RecordView]]]:
-        """For each read: the records that fit, and the offset behind the last one that was looked at. Any thread."""
+        """For each read: the matching records, and the offset after the last one examined. Any thread."""
         looked = []
         for read in reads:
             fitting = [
@@ -135,7 +135,7 @@ class PageScan:
         return looked
 
     def _take(self, looked: list[tuple[_Read, int, list[RecordView]]]) -> Any:
-        """Merge by time what this step has found, and go on."""
+        """Merge the records of this step by time, and continue."""
         merged: list[RecordView] = []
         for read, behind, fitting in looked:
             if self._move(read, behind):
@@ -150,8 +150,8 @@ class PageScan:
         return self.step()
 
     def _move(self, read: _Read, behind: int) -> bool:
-        """Move on in the partition. False if the read was too short for its window, whose newest records it lacks: then
-        the window is to be a smaller one."""
+        """Advance in the partition. False if the read ended before the end of its window, so that the newest records
+        are missing: then the window is made smaller."""
         partition, first, end = read.partition, read.first, read.end
         if not self._backwards:
             self._at[partition] = max(self._at[partition], behind)
@@ -167,7 +167,7 @@ class PageScan:
         return True
 
     def _put_back(self, records: list[RecordView]) -> None:
-        """Records that are for the next page: their partitions go on at the first of them."""
+        """Leave these records for the next page: their partitions continue at the first of them."""
         for record in records:
             at = self._at[record.partition]
             self._at[record.partition] = max(at, record.offset + 1) if self._backwards else min(at, record.offset)
@@ -184,8 +184,8 @@ class PageScan:
 
 
 class PositionSearch:
-    """The search for the first record at or behind a position of the log, in each partition: by halves, one step for
-    all of them at a time. Where records are no longer there to ask, it begins too early rather than too late."""
+    """Finds the first record at or after a position of the log, in each partition: a binary search, one step for all of
+    them at a time. If records have been removed, it starts too early rather than too late."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class PositionSearch:
     ) -> None:
         self._broker = broker
         self._where = where
-        self._between = between  # by partition: the first and the last offset that it may be
+        self._between = between  # by partition: lower and upper bound of the offset
         self._position = position
         self._begin = begin
 
@@ -227,8 +227,8 @@ class PositionSearch:
 
 
 class Tail:
-    """The records of a topic as they come, as JSON lines or Server-Sent Events, each with the cursor behind it. Reads
-    only what the client has taken the last of; while it takes nothing, the log keeps the records, not the broker."""
+    """The new records of a topic, as JSON lines or Server-Sent Events, each with the cursor after it. It reads only
+    after the client has received earlier records: a slow client takes no memory in the broker."""
 
     endless = True
 
@@ -242,7 +242,7 @@ class Tail:
         self._events = events
         self._wake: Callable[[], None] = lambda: None
         self._waiters: list[FetchWaiter] = []
-        self._quiet_until = 0  # when to say that nothing has come: µs since 1970; 0: it is not waited
+        self._quiet_until = 0  # time of the next heartbeat: µs since 1970; 0: not waiting
 
     def open(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -275,7 +275,7 @@ class Tail:
     def _wait(self) -> Piece:
         identity, scope, topic = self._where
         now = self._broker.now()
-        if 0 < self._quiet_until <= now:  # for whoever is between, and to notice that the client is gone
+        if 0 < self._quiet_until <= now:  # for proxies, and to detect a closed connection
             self._quiet_until = 0
             return b": still here\n\n" if self._events else b"\n"
         self._quiet_until = self._quiet_until or now + HEARTBEAT_SECONDS * 1_000_000
@@ -287,7 +287,7 @@ class Tail:
         return WAITING
 
     def _lines(self, plans: list[tuple[int, VisibleRead]]) -> bytes:
-        """Any thread; no other pull is made meanwhile."""
+        """Read and encode. Any thread; there is no concurrent pull."""
         found: list[RecordView] = []
         for partition, plan in plans:
             for part in plan.run():

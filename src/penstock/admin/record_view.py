@@ -1,4 +1,4 @@
-"""Records as the administration API shows them and takes them, and the cursor between two pages of them."""
+"""Records in requests and replies of the administration API, and the cursor between two pages."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ class RecordView(msgspec.Struct):
     partition: int
     offset: int
     timestamp: int  # µs since 1970
-    position: int  # in the whole log
+    position: int  # in the log as a whole
     key: bytes | None  # in base64
     key_text: str | None  # the same, if it is UTF-8
     value: bytes  # in base64
     value_text: str | None  # the same, if it is UTF-8
     headers: list[HeaderView]
     expires: int | None  # µs since 1970
-    door: str | None  # by which it came; null: the broker's own, or from before that was kept, or from a table
+    door: str | None  # through which it was produced; null: the broker itself, unknown, or from a table
 
 
 class RecordPage(msgspec.Struct):
-    """Records of a topic. With filters a page may be empty and have a `next` nevertheless: so many were looked at."""
+    """Records of a topic. With filters a page may be empty and still have a `next`: the scan of a page is bounded."""
 
     records: list[RecordView]
     next: str | None  # for `after`; null: there are no more at the moment
-    scanned: int  # records that were looked at for this page
-    left: int  # records that are still to be looked at, at the moment
+    scanned: int  # records examined for this page
+    left: int  # records left to examine, at the moment
 
 
 class HeaderTerms(msgspec.Struct, forbid_unknown_fields=True):
-    """A header of a record to be appended: its value in base64, or as text."""
+    """A header of a record to append: its value in base64, or as text."""
 
     name: str
     value: bytes | None = None
@@ -58,35 +58,35 @@ class HeaderTerms(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class RecordTerms(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A record to be appended: key and value in base64, or as text."""
+    """A record to append: key and value in base64, or as text."""
 
     value: bytes | None = None
     value_text: str | None = None
     key: bytes | None = None
     key_text: str | None = None
     headers: list[HeaderTerms] = []
-    partition: Annotated[int, Meta(ge=0)] | None = None  # null: by its key, or in turn
-    delay_ms: Annotated[int, Meta(ge=0)] = 0  # so much later it appears
-    ttl_ms: Annotated[int, Meta(ge=1)] | None = None  # for so long it is delivered
+    partition: Annotated[int, Meta(ge=0)] | None = None  # null: by its key, or round-robin
+    delay_ms: Annotated[int, Meta(ge=0)] = 0  # delay before it is visible
+    ttl_ms: Annotated[int, Meta(ge=1)] | None = None  # time until it expires
 
 
 class ProduceRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Records to be appended, all or none of them."""
+    """Records to append atomically."""
 
     records: Annotated[list[RecordTerms], Meta(min_length=1, max_length=10_000)]
 
 
 class RecordPlace(msgspec.Struct, omit_defaults=True):
-    """The place of a record that was appended."""
+    """The partition and offset of an appended record."""
 
     partition: int | None = None
     offset: int | None = None
-    dead_letter: bool = False  # it does not fit the schema, and is among the dead letters
-    delayed: int | None = None  # the number of one that appears later
+    dead_letter: bool = False  # it does not match the schema, and became a dead letter
+    delayed: int | None = None  # the number of a delayed record
 
 
 class Produced(msgspec.Struct):
-    """The places of records that were appended, in their order. They are in the log."""
+    """The partitions and offsets of appended records, in order. They are committed."""
 
     records: list[RecordPlace]
     timestamp: int  # µs since 1970
@@ -122,12 +122,12 @@ def text_of(data: bytes | None) -> str | None:
 
 
 def encode_cursor(offsets: dict[int, int]) -> str:
-    """Of the next offset in each partition."""
+    """The cursor with the next offset of each partition."""
     return base64.urlsafe_b64encode(msgspec.json.encode(sorted(offsets.items()))).decode().rstrip("=")
 
 
 def decode_cursor(text: str) -> dict[int, int]:
-    """Raises InvalidArgument."""
+    """The offsets in a cursor. Raises InvalidArgument."""
     try:
         if len(text) > MAX_CURSOR:
             raise ValueError

@@ -1,4 +1,4 @@
-"""Records of a topic: `GET /topics/orders/records` looks through them or follows them, `POST` appends some."""
+"""Records of a topic: `GET /topics/orders/records` reads or follows them, `POST` appends some."""
 
 from __future__ import annotations
 
@@ -43,8 +43,7 @@ Offset = Annotated[int, Meta(ge=0, lt=1 << 62)]
 
 
 class RecordSelection(msgspec.Struct, forbid_unknown_fields=True):
-    """Records, by where to begin (`offset`, `time`, `position`, `last` or `start`) and by conditions, which must all
-    hold."""
+    """Records, by start (`offset`, `time`, `position`, `last` or `start`) and by conditions, all of which must hold."""
 
     partition: Annotated[int, Meta(ge=0, description="Only this partition.")] | None = None
     offset: Offset | None = None
@@ -67,7 +66,7 @@ class RecordSelection(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class RecordsQuery(RecordSelection):
-    """The query parameters of a look at records. `after` goes on behind an earlier page."""
+    """The query parameters for reading records. `after` continues after an earlier page."""
 
     limit: Annotated[int, Meta(ge=1, le=MAX_PAGE)] = 100
     after: Annotated[str, Meta(description="`next` of the page before.")] = ""
@@ -96,7 +95,7 @@ class RecordRoutes:
             ),
         )
 
-    # -- looking
+    # -- reading
 
     def look(self, request: Request) -> Outcome:
         query: RecordsQuery = request.query
@@ -205,13 +204,13 @@ def _after(group: CommitGroup, produced: Produced) -> PendingHttpReply:
 
 
 def bounds_of(broker: Broker, where: Where) -> list[Bounds]:
-    """Of all partitions. Raises AccessDenied, TopicNotFound."""
-    broker.fetch.max_wait(*where)  # asks for the permission to read, and whether there is such a topic
+    """The bounds of all partitions. Raises AccessDenied, TopicNotFound."""
+    broker.fetch.max_wait(*where)  # checks the permission to read, and that the topic exists
     return list(broker.topics.bounds(where.identity, where.scope, [where.topic])[where.topic])
 
 
 def record_filter(broker: Broker, condition: Condition, go_on: Callable[[RecordFilter | None], Any]) -> Any:
-    """The outcome that `go_on` makes of the filter, or work that leads to it. Raises InvalidArgument."""
+    """The outcome of `go_on` with the filter, or work that results in it. Raises InvalidArgument."""
     if condition.where:
         return Deferred(lambda: RecordFilter(condition), go_on, executor=broker.scan_executor)
     return go_on(RecordFilter(condition) if condition.anything else None)
@@ -226,8 +225,8 @@ def locate(
     *,
     newest: bool = False,
 ) -> Any:
-    """The outcome that `begin` makes of the offsets to begin at, or work that leads to it. `newest`: at the end, if
-    nothing is said."""
+    """The outcome of `begin` with the start offsets, or work that results in it. `newest`: start at the end by
+    default."""
     chosen = _chosen(query, len(bounds))
     if query.position is not None:
         between = {at: (bounds[at].start, bounds[at].high_watermark) for at in chosen}
@@ -244,7 +243,7 @@ def locate(
 
 
 def _chosen(query: RecordSelection, count: int) -> list[int]:
-    """The partitions that are asked for. Raises PartitionNotFound."""
+    """The requested partitions. Raises PartitionNotFound."""
     if query.partition is None:
         return list(range(count))
     if query.partition >= count:
@@ -260,7 +259,7 @@ def _cursor(text: str, count: int) -> dict[int, int]:
 
 
 def _start(query: RecordSelection, bounds: list[Bounds], chosen: list[int], *, newest: bool) -> dict[int, int]:
-    """Offsets to begin at, by partition."""
+    """The start offsets, by partition."""
     backwards = query.order == "desc"
     newest = backwards or newest if query.start is None else query.start == "latest"
     found = {}

@@ -1,7 +1,7 @@
 """Repairs and verifications of tables, as jobs: `POST /tables/orders/repair`, `POST /tables/orders/verify`. `GET
-/tables/orders/repair` tells of the last repair, also to those who did not ask for it.
+/tables/orders/repair` shows the last repair, whoever requested it.
 
-The table worker does them, one after the other: a job that has been begun there cannot be cancelled."""
+The table worker executes them one by one: a job that has started there cannot be cancelled."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from penstock.doors.http.router import Request, Route
 
 
 class RepairRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A repair to be done."""
+    """Options of a repair."""
 
-    checksums: bool = False  # also write files of earlier versions again, which have none
+    checksums: bool = False  # also rewrite files of earlier versions, which have no checksums
 
 
 class RepairRoutes:

@@ -12,7 +12,7 @@ from penstock.doors.http.router import Request, Route
 
 
 class RoleTerms(msgspec.Struct, forbid_unknown_fields=True):
-    """A role to be made, or to be another from now on."""
+    """A role to create or to replace."""
 
     permissions: tuple[str, ...] = ()
     description: str = ""

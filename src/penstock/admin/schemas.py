@@ -1,4 +1,4 @@
-"""Schemas: `/schemas`, `/schemas/orders`, `/schemas/orders/3` (or `…/latest`), and whether something would fit."""
+"""Schemas: `/schemas`, `/schemas/orders`, `/schemas/orders/3` (or `…/latest`), and checks of definitions and values."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ MAX_BODY: Final = 2 << 20  # a message that is checked against a schema is the l
 
 
 class NewVersion(msgspec.Struct, forbid_unknown_fields=True):
-    """A version to be registered, or to be checked."""
+    """A version to register or to check."""
 
     kind: SchemaKind
     definition: bytes  # in base64
 
 
 class NewMode(msgspec.Struct, forbid_unknown_fields=True):
-    """The compatibility that the next version must have."""
+    """The compatibility required of the next version."""
 
     mode: Compatibility
 
@@ -58,26 +58,26 @@ class SchemaText(msgspec.Struct):
 
 
 class Verdict(msgspec.Struct):
-    """The verdict on a value: the reasons why it does not fit."""
+    """The result of validating a value: the reasons why it does not match."""
 
     version: int
-    reasons: list[str]  # none: it fits
+    reasons: list[str]  # empty: it matches
 
 
 class DecodedMessage(msgspec.Struct):
-    """A value in JSON, by its schema; bytes in it are base64."""
+    """A value decoded by its schema, as JSON; bytes are base64."""
 
     version: int
     kind: SchemaKind
     value: Any
-    reasons: list[str]  # none: this is the value; else why it does not fit, or cannot be shown
+    reasons: list[str]  # empty: success; otherwise why it does not match, or cannot be shown
 
 
 class CompatibilityVerdict(msgspec.Struct):
-    """The verdict on a definition that would be the next version."""
+    """The result of checking a definition as the next version."""
 
     mode: Compatibility
-    reasons: list[str]  # none: it could
+    reasons: list[str]  # empty: compatible
 
 
 class SchemaRoutes:
@@ -144,7 +144,7 @@ class SchemaRoutes:
             schema, group = outcome
             return after_commit(group, json_reply(self._view(request, schema), 201))
 
-        # Asked before anything is done: the reply shows the compatibility, and a refusal means that nothing was.
+        # Checked before anything is changed: the reply contains the compatibility, and a refusal must have no effect.
         self._broker.access.require(request.identity, Permission.DESCRIBE, request.scope, request.names["schema"])
         work = self._schemas.register(
             request.identity, request.scope, request.names["schema"], body.kind, body.definition
@@ -188,7 +188,7 @@ class SchemaRoutes:
 
     def _one(self, request: Request) -> Schema:
         name, version = request.names["schema"], request.names["version"]
-        number = None if version == LATEST else number_of(version) or 0  # no version is number 0
+        number = None if version == LATEST else number_of(version) or 0  # versions start at 1
         return self._schemas.get(request.identity, request.scope, name, number)
 
     def _shown(self, value: object) -> Outcome:

@@ -1,8 +1,8 @@
-"""Searches: `POST /topics/orders/records/search` looks through a topic as a job, and `/jobs/7/records` shows what it
-has found so far.
+"""Searches: `POST /topics/orders/records/search` searches a topic as a job, and `/jobs/7/records` shows its results so
+far.
 
-What a page of `/records` finds in a bounded amount of work, a search goes on with until it has enough, or has seen all
-that was there when it began."""
+Unlike a page of `/records`, whose work is bounded, a search continues until it has enough results, or has examined
+everything that existed when it began."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from penstock.doors.http.errors import HttpError
 from penstock.doors.http.replies import Outcome, json_reply
 from penstock.doors.http.router import Request, Route
 
-MAX_BYTES: Final = 8 << 20  # of what one search finds, about
+MAX_BYTES: Final = 8 << 20  # of the results of one search, approximately
 KIND: Final = "record.search"
 
 
 class SearchRequest(RecordSelection):
-    """A search. It ends at its `limit`, at 8 MiB, or at what was the end of the topic when it began."""
+    """A search. It ends at its `limit`, at 8 MiB, or at the end of the topic when it began."""
 
     limit: Annotated[int, Meta(ge=1, le=MAX_PAGE)] = 100
 
@@ -39,7 +39,7 @@ class SearchResult(msgspec.Struct):
 
     found: int
     scanned: int
-    next: str | None  # `after` for the records behind it; null: there are none
+    next: str | None  # `after` for the records after it; null: there are none
 
 
 class SearchRoutes:
@@ -69,7 +69,7 @@ class SearchRoutes:
         bounds_of(self._broker, where)
 
         def begin(_: RecordFilter | None) -> Outcome:
-            """The expression is understood: the rest can be told later."""
+            """The expression is valid: further errors are reported by the job."""
             job = self._jobs.start(
                 *(request.identity, KIND, request.scope, where.topic), lambda job: self._steps(job, where, body)
             )
@@ -119,7 +119,7 @@ class SearchRoutes:
 
 
 def resolved(outcome: Any) -> Steps:
-    """The value that work leads to, however many steps that takes."""
+    """The final value of work that may take several steps."""
     while isinstance(outcome, Deferred):
         outcome = yield outcome
     return outcome

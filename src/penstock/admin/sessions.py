@@ -1,8 +1,9 @@
-"""Login for browsers: `POST /session` takes a user's name and password, or a key, and answers with a cookie; `GET`
-shows whose session it is, `DELETE` ends it.
+"""Login for browsers: `POST /session` accepts a user's name and password, or a key, and sets a cookie; `GET` shows the
+session, `DELETE` ends it.
 
-The cookie is for the browser alone (HttpOnly), for requests of our own pages alone (SameSite=Strict), and over TLS for
-TLS alone (Secure). A change by cookie must say that it comes from our own pages: see `doors/http/router`."""
+The cookie is inaccessible to scripts (HttpOnly), sent only with requests from our own pages (SameSite=Strict) and, if
+set over TLS, only over TLS (Secure). A change with a cookie must prove that it comes from our own pages: see
+`doors/http/router`."""
 
 from __future__ import annotations
 
@@ -21,8 +22,7 @@ from penstock.doors.http.router import Request, Route
 
 
 class SessionRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A login: a user's name and password, or an API key or token. A user is looked for in the tenant of the
-    request."""
+    """A login: a user's name and password, or an API key or token. A user is looked up in the tenant of the request."""
 
     user: str = ""
     password: str = ""
@@ -30,13 +30,13 @@ class SessionRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=T
 
 
 class SessionView(msgspec.Struct):
-    """A session: whose it is, and what they may do."""
+    """A session: its user and their permissions."""
 
     name: str
     tenant: str | None
     roles: tuple[str, ...]
     permissions: tuple[str, ...]
-    expires: int  # µs since 1970, or earlier if it is not used for eight hours
+    expires: int  # µs since 1970; it also ends after eight hours without use
     security: bool
 
 

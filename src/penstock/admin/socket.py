@@ -1,7 +1,8 @@
-"""The admin socket: a Unix socket in the data directory, by which the `penstock` command changes a running broker.
+"""The admin socket: a Unix socket in the data directory, through which the `penstock` command administers a running
+broker.
 
-Whoever may open it may administer: the permissions of the file are the proof, and the access check sees a fixed
-identity. It speaks the HTTP of `http`: one more way to the same API.
+Everyone who can open it is an administrator: the file's permissions are the authentication, and the access check sees a
+fixed identity. It serves the HTTP of `http`, the same API.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 BACKLOG: Final = 16
 MAX_CONNECTIONS: Final = 64
-MAX_SECONDS: Final = 60.0  # of one connection, beside those that a statement may take; a command needs one request
+MAX_SECONDS: Final = 60.0  # of one connection, besides the time limit of a statement; a command needs one request
 
 
 class AdminSocket:
@@ -48,7 +49,7 @@ class AdminSocket:
         self._empty.set()
 
     async def start(self) -> None:
-        """Raises OSError. What a killed broker left there is replaced."""
+        """Raises OSError. The socket of a killed broker is replaced."""
         loop = asyncio.get_running_loop()
         with contextlib.suppress(FileNotFoundError):
             if not stat.S_ISSOCK(os.lstat(self._path).st_mode):
@@ -58,7 +59,7 @@ class AdminSocket:
         try:
             with socket_path(self._directory) as path:
                 sock.bind(path)
-            os.chmod(self._path, 0o600)  # nobody can connect before it listens
+            os.chmod(self._path, 0o600)  # no client can connect before it listens
             sock.setblocking(False)
             self._server = await loop.create_unix_server(lambda: self._connection(loop), sock=sock, backlog=BACKLOG)
         except BaseException:
@@ -66,7 +67,7 @@ class AdminSocket:
             raise
 
     async def stop(self, seconds: float) -> None:
-        """Answer what was accepted, for so long, and remove the socket."""
+        """Answer accepted requests, up to this time, and remove the socket."""
         if self._server is None:
             return
         self._server.close()
@@ -103,7 +104,7 @@ class AdminSocket:
 
 
 class AdminConnection(asyncio.Protocol):
-    """One connection, which is the channel of its session."""
+    """One connection, and the channel of its session."""
 
     peer = SOCKET
 
@@ -126,7 +127,7 @@ class AdminConnection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         self._call(self._session.end_of_input)
-        return True  # the session closes, when it has answered
+        return True  # the session closes it after its replies
 
     def pause_writing(self) -> None:
         self.congested = True
@@ -135,7 +136,7 @@ class AdminConnection(asyncio.Protocol):
         self.congested = False
         self._call(lambda: self._session.receive(b""))
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - how it ended changes nothing
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the reason does not matter
         self._deadline.cancel()
         self._session.lost()
         self._owner.leave(self)
@@ -156,7 +157,7 @@ class AdminConnection(asyncio.Protocol):
             self._transport.close()
 
     def progress(self) -> None:
-        """A session here never holds so much that reading would stop."""
+        """Nothing to do: a session here never holds enough to pause reading."""
 
     def _call(self, method: Callable[[], None]) -> None:
         try:

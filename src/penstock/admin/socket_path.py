@@ -1,4 +1,5 @@
-"""The path of a data directory's admin socket: for the broker, and for commands, which need nothing else of it."""
+"""The path of a data directory's admin socket: for the broker, and for commands, which need nothing else from this
+package."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ MAX_PATH: Final = 107  # bytes of a Unix socket's path
 def socket_path(directory: str) -> Iterator[str]:
     """A path to the directory's socket that is short enough for the kernel.
 
-    A long one goes through a descriptor of the directory, so that the socket is in the data directory whatever that
-    is called, and is never looked for in a place where another user could have put one."""
+    A long one uses a descriptor of the directory, so that the socket is always in the data directory, and never in a
+    place where another user could have created one."""
     path = os.path.join(directory, SOCKET)
     if len(os.fsencode(path)) <= MAX_PATH:
         yield path

@@ -1,4 +1,4 @@
-"""Statements of SQL: `POST /sql`, with rows as JSON or as a stream of Arrow (`Accept`)."""
+"""SQL statements: `POST /sql`, with rows as JSON or as an Arrow stream (`Accept`)."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class SqlRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True)
 
     sql: str
     params: list[int | str | bool | None] = []
-    position: int | None = None  # as of which the log is looked at
+    position: int | None = None  # of the log, for a query of the past
 
 
 class SqlRows(msgspec.Struct):
-    """The rows of a statement. A moment is a text with nanoseconds."""
+    """The rows of a statement. A timestamp is a text with nanoseconds."""
 
     columns: list[str]
     rows: list[list[int | str | bool | None]]
@@ -57,14 +57,14 @@ class SqlRoutes:
 
 
 class _Running(Deferred[Any, Outcome]):
-    """A statement as work: it is not run on a thread of the broker, but in its own process."""
+    """A statement as deferred work: it runs in its own process instead of on a thread of the broker."""
 
     def __init__(self, run: QueryRun, as_arrow: bool) -> None:
         super().__init__(lambda: None, lambda _: HttpReply(200, b""))
         self._query = run
         self._as_arrow = as_arrow
 
-    def start(self, executor: Executor, done: Callable[[], None]) -> None:  # noqa: ARG002 - takes no thread
+    def start(self, executor: Executor, done: Callable[[], None]) -> None:  # noqa: ARG002 - needs no thread
         self._query.start(done)
 
     def finish(self) -> Outcome:
@@ -75,8 +75,8 @@ class _Running(Deferred[Any, Outcome]):
 
 
 def arrow_stream(columns: Sequence[str], rows: Sequence[Sequence[Value]]) -> bytes:
-    """The rows in Arrow's format for streams. A column has the type of its values, which SQL has made alike."""
-    import pyarrow as pa  # here, and off the loop: few ask for it, and it takes long to load
+    """The rows as an Arrow stream. A column has the type of its values, which SQL has made uniform."""
+    import pyarrow as pa  # here, and off the loop: rarely needed, and slow to import
 
     arrays = [_arrow_column([row[index] for row in rows]) for index in range(len(columns))]
     sink = pa.BufferOutputStream()
@@ -100,7 +100,7 @@ def shown(value: Value) -> int | str | bool | None:
 
 
 def moment(nanoseconds: int) -> str:
-    """A moment as SQL writes it: as many digits behind the second as there are, in threes."""
+    """A timestamp in SQL's format, with 0, 3, 6 or 9 fractional digits as needed."""
     seconds, rest = divmod(nanoseconds, 1_000_000_000)
     text = (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%d %H:%M:%S")
     if not rest:

@@ -1,4 +1,4 @@
-"""Tables of topics: `/tables`, `/tables/orders`. How to verify and repair them: `penstock table`."""
+"""Tables of topics: `/tables`, `/tables/orders`. To verify and repair them: `penstock table`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class TableView(msgspec.Struct):
 
     topic: str
     url: str
-    bytes: int | None  # null: not known yet
-    ends: dict[int, int]  # by partition: the first offset that it does not have
+    bytes: int | None  # null: unknown yet
+    ends: dict[int, int]  # by partition: the first offset that is not in the table
 
 
 class TableRoutes:

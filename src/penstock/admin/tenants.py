@@ -11,7 +11,7 @@ from penstock.doors.http.router import Request, Route
 
 
 class TenantTerms(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A tenant to be registered."""
+    """A tenant to register."""
 
     label: str | None = None
 

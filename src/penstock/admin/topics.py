@@ -1,4 +1,4 @@
-"""Topics: `/topics`, `/topics/orders`. Only settings that something acts on can be changed here."""
+"""Topics: `/topics`, `/topics/orders`. Only settings that have an effect can be changed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Seconds = Annotated[float, Meta(gt=0, le=MAX_SECONDS)]
 
 
 class TopicChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Changes of a topic's settings. What is not there stays as it is; null is the default."""
+    """Changes of a topic's settings. Missing ones stay unchanged; null is the default."""
 
     schema: Annotated[str, Meta(min_length=1)] | UnsetType | None = UNSET
     rejected: Literal["error", "dead-letter"] | UnsetType | None = UNSET
@@ -37,7 +37,7 @@ class TopicChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
 
 class NewTopic(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A topic to be created."""
+    """A topic to create."""
 
     name: str
     partitions: Annotated[int, Meta(ge=1, le=MAX_PARTITIONS)] = 1
@@ -61,16 +61,16 @@ class TopicSummary(msgspec.Struct):
     namespace: str
     partitions: int
     created: int  # µs since 1970
-    records: int  # offsets that are there; some of them may have expired
+    records: int  # retained offsets; some may have expired
     bytes: int  # in segments and in its table
-    records_per_second: float | None  # since the last time that somebody asked; null: nobody has
+    records_per_second: float | None  # since the previous request; null: there was none
 
 
 class PartitionView(msgspec.Struct):
     """A partition."""
 
     partition: int
-    start: int  # the first offset that is there
+    start: int  # the first retained offset
     end: int  # the offset of the next record
     segments: int  # files that hold its records
 
@@ -79,7 +79,7 @@ class TableSummary(msgspec.Struct):
     """The table of a topic."""
 
     location: str
-    ends: dict[int, int]  # by partition: the first offset that it does not have
+    ends: dict[int, int]  # by partition: the first offset that is not in the table
 
 
 class TopicView(msgspec.Struct):
@@ -88,7 +88,7 @@ class TopicView(msgspec.Struct):
     topic: TopicSummary
     partitions: list[PartitionView]
     settings: TopicSettings
-    groups: list[str]  # the consumer groups in it
+    groups: list[str]  # consumer groups with offsets in it
     table: TableSummary | None
 
 
@@ -138,7 +138,7 @@ class TopicRoutes:
         self._check_schema(request, body.settings)
         settings = msgspec.structs.replace(TopicSettings(), **_given(body.settings))
         topic, group = self._topics.create(request.identity, request.scope, body.name, body.partitions, settings)
-        return PendingHttpReply(group, json_reply(self._summary(topic, (), 0), 201))  # takes no more permissions
+        return PendingHttpReply(group, json_reply(self._summary(topic, (), 0), 201))  # needs no further permissions
 
     def get(self, request: Request) -> Outcome:
         return after_commit(self._broker.pending_commit, json_reply(self._view(request, request.names["topic"])))
@@ -156,7 +156,7 @@ class TopicRoutes:
         return done(self._topics.delete(request.identity, request.scope, request.names["topic"]))
 
     def _check_schema(self, request: Request, change: TopicChange) -> None:
-        """A mistyped name would reject every record."""
+        """Check that the schema exists: a mistyped name would reject every record."""
         if isinstance(change.schema, str):
             self._broker.schemas.get(request.identity, request.scope, change.schema)
 

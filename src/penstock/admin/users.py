@@ -1,4 +1,4 @@
-"""Users: `/users`, `/users/alice`, `/users/alice/password`; and who is asking: `/identity`."""
+"""Users: `/users`, `/users/alice`, `/users/alice/password`; and the identity of the request: `/identity`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.log.engine import CommitGroup
 
 
 class NewUser(msgspec.Struct, forbid_unknown_fields=True):
-    """A user to be made."""
+    """A user to create."""
 
     name: str
     password: str
@@ -21,21 +21,21 @@ class NewUser(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class UserChange(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """Changes of a user. What is null stays as it is."""
+    """Changes of a user. Null values stay unchanged."""
 
     roles: tuple[str, ...] | None = None
     enabled: bool | None = None
 
 
 class NewPassword(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """Another password; with the old one, if it is one's own."""
+    """A new password; with the old one for one's own account."""
 
     password: str
     old: str = ""
 
 
 class UserView(msgspec.Struct):
-    """A user as it may be shown."""
+    """A user, without the password."""
 
     name: str
     tenant: str
@@ -47,7 +47,7 @@ class UserView(msgspec.Struct):
 
 
 class UserCreated(msgspec.Struct):
-    """A user that was made."""
+    """A new user."""
 
     user: UserView
     enforced: bool  # False: security is off, and the broker accepts any password
@@ -56,7 +56,7 @@ class UserCreated(msgspec.Struct):
 class IdentityView(msgspec.Struct):
     """The identity of a request."""
 
-    name: str  # empty: nobody in particular
+    name: str  # empty: anonymous
     tenant: str | None  # null: bound to none
     roles: tuple[str, ...]
     permissions: tuple[str, ...]

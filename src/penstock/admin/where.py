@@ -1,11 +1,11 @@
-"""A WHERE expression of SQL as a filter on records: `status = 'failed' AND amount > 100`.
+"""An SQL WHERE expression as a filter on records: `status = 'failed' AND amount > 100`.
 
-The parser is that of SQL (sqlglot); each node that is in the tables below becomes a function of a record, and every
-other is refused, so that nothing but comparisons is ever carried out. Columns are `offset`, `partition`, `timestamp`,
-`position`, `key` and `value` (or `data`); any other name is a field of a value that is a JSON object, `a.b` one inside
-another, and `header('name')` is a header. What is not there, or cannot be compared, is NULL, and does not fit.
+The parser is sqlglot's; each kind of node in the tables below is compiled to a function of a record, and every other is
+refused, so that only comparisons are ever evaluated. Columns are `offset`, `partition`, `timestamp`, `position`, `key`
+and `value` (or `data`); any other name is a field of a value that is a JSON object, `a.b` is a nested one, and
+`header('name')` is a header. Missing or incomparable values are NULL, and do not match.
 
-Made and carried out off the event loop: the parser takes long to load.
+Compiled and evaluated off the event loop: the parser is slow to import.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from penstock.broker.errors import InvalidArgument
 if TYPE_CHECKING:
     from sqlglot import exp
 
-MAX_TEXT: Final = 1 << 20  # characters of a text that an expression makes
+MAX_TEXT: Final = 1 << 20  # characters of a text computed by an expression
 _WIDE: Final = 1 << 63
 
 _MISSING: Final = object()
@@ -40,7 +40,7 @@ class Span(int):
 
 
 class Row:
-    """A record while an expression looks at it. Its value is decoded once, if at all."""
+    """A record during the evaluation of an expression. Its value is decoded at most once."""
 
     __slots__ = ("_document", "record")
 
@@ -72,8 +72,7 @@ COLUMNS: Final[Mapping[str, Term]] = {
 
 
 class Where:
-    """An expression. Raises InvalidArgument for one that is not understood; then it says which records fit. Any
-    thread."""
+    """A compiled expression, called to match a record. Any thread. Raises InvalidArgument for an invalid one."""
 
     def __init__(self, text: str) -> None:
         self._term = _parsed(text)
@@ -82,7 +81,7 @@ class Where:
         try:
             return self._term(Row(record)) is True
         except (OverflowError, RecursionError, ValueError, TypeError):
-            return False  # a value that nothing can be done with
+            return False  # a value that cannot be evaluated
 
 
 def _parsed(text: str) -> Term:
@@ -101,7 +100,7 @@ def _parsed(text: str) -> Term:
 
 
 def _term(node: exp.Expr) -> Term:
-    """The function of a node. Raises InvalidArgument."""
+    """The compiled function of a node. Raises InvalidArgument."""
     from sqlglot import exp
 
     made = _makers().get(type(node))
@@ -114,7 +113,7 @@ def _term(node: exp.Expr) -> Term:
 
 
 def _makers() -> dict[type, Callable[[Any], Term]]:
-    """The makers of terms, by kind of node."""
+    """The compilers, by kind of node."""
     if not _MAKERS:
         from sqlglot import exp
 
@@ -245,7 +244,7 @@ def _cast(node: exp.Cast) -> Term:
 
 
 def _applied(does: Callable[..., Any], *nodes: exp.Expr) -> Term:
-    """A function of terms that is NULL where one of them is."""
+    """A function of terms that is NULL if any of them is."""
     terms = [_term(node) for node in nodes]
     if len(terms) == 1:
         (only,) = terms
@@ -267,7 +266,7 @@ def _negated(term: Term) -> Term:
 
 
 def _junction(node: exp.And | exp.Or, decides: bool) -> Term:
-    """AND, which one False decides, or OR, which one True does; else NULL if anything is."""
+    """AND, decided by one False, or OR, decided by one True; otherwise NULL if any operand is."""
     terms = [_term(each) for each in node.flatten()]
 
     def judge(row: Row) -> bool | None:
@@ -319,7 +318,7 @@ def _between(node: exp.Between) -> Term:
 
 
 def _like(node: exp.Like, flags: str) -> Term:
-    """`%` is any text, `_` any character. Found in time that grows with the text and no faster."""
+    """`%` matches any text, `_` any character, in time linear in the text."""
     from sqlglot import exp
 
     pattern = node.expression
@@ -347,7 +346,7 @@ def _comparison(holds: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool 
 
 
 def _alike(left: Any, right: Any) -> tuple[Any, Any] | None:
-    """Both as values of one kind; None if they cannot be."""
+    """Both as values of one type; None if that is impossible."""
     for one, other, turned in ((left, right, False), (right, left, True)):
         if isinstance(one, str) and not isinstance(other, str):
             read: Any = None
@@ -380,7 +379,7 @@ def _arithmetic(does: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 def _later(left: Any, right: Any, does: Callable[[Any, Any], Any]) -> Any:
-    """`timestamp - INTERVAL …`, and the time between two moments."""
+    """`timestamp - INTERVAL …`, and the difference of two timestamps."""
     if does not in (operator.add, operator.sub):
         return None
     if isinstance(left, str):
@@ -454,7 +453,7 @@ def _whole(value: Any) -> int | None:
 
 
 def _moment(value: Any) -> Moment | None:
-    """A text as a moment; without a zone it is UTC."""
+    """A text as a timestamp; UTC without a zone."""
     if isinstance(value, Moment):
         return value
     try:

@@ -1,7 +1,7 @@
-"""The console: the pages that a browser is given at `/`, and what they are made of, below `/console/`.
+"""The console: the web pages at `/`, and their resources below `/console/`.
 
-Files of this package, the same for everybody: they hold nothing of the broker. What they show they ask the
-administration API for, as whoever has logged in. Nothing is read before the first browser comes.
+These are files of this package, the same for everyone, without data of the broker. The pages get their data from the
+administration API, with the identity of the logged-in user. The files are read at the first request.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.doors.http.request import Admission, Call, RequestHead
 ROOT: Final = "/"
 BELOW: Final = "/console/"
 PAGE: Final = "index.html"
-VERSION: Final = b"{version}"  # stands in the page for a hash of all files
+VERSION: Final = b"{version}"  # replaced in the page by a hash of all files
 
 CONTENT_TYPES: Final = {
     ".html": "text/html; charset=utf-8",
@@ -49,8 +49,8 @@ class ConsoleFile(NamedTuple):
 
 
 class Console:
-    """The files, read once. The page names all others by a path with the hash of all of them (`/console/HASH/app.js`),
-    so that browsers keep them, and never mix those of two versions."""
+    """The files, read once. The page refers to all others by paths with the hash of all files (`/console/HASH/app.js`),
+    so that browsers can cache them, and never mix two versions."""
 
     def __init__(self) -> None:
         self._files: dict[str, ConsoleFile] = {}
@@ -86,7 +86,7 @@ class Console:
 
 
 def read_files() -> dict[str, bytes]:
-    """All of them, by their path below this package."""
+    """All files, by their path below this package."""
     return dict(_below(files(__package__ or __name__), ""))
 
 

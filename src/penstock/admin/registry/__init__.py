@@ -1,2 +1,2 @@
-"""The schema registry as Confluent's clients know it: `/subjects`, `/schemas`, `/compatibility`, `/config`, `/mode`,
-`/contexts`. The subjects are our schemas, the ids theirs; `/api/v1/schemas` shows the same ones."""
+"""The schema registry with Confluent's API: `/subjects`, `/schemas`, `/compatibility`, `/config`, `/mode`, `/contexts`.
+Subjects and ids are those of the broker's schemas; `/api/v1/schemas` shows the same."""

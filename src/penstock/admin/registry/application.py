@@ -1,4 +1,4 @@
-"""The registry as a part of the HTTP door: the paths that are its own, and its router."""
+"""The registry as a part of the HTTP door: its paths and its router."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ MISSING: Final = "HTTP 404 Not Found"
 
 class Registry:
     def __init__(self, broker: Broker) -> None:
-        # A page of another site cannot make a browser send PUT or DELETE, nor these types of bodies, without asking
-        # first; and it is never told that it may.
+        # Another site's page cannot make a browser send PUT, DELETE or bodies of these types without a CORS preflight,
+        # which is never granted.
         self.router = Router(broker, RegistryRoutes(broker).routes(), MISSING, bodies=BODIES, forgeable=("POST",))
 
     def open(self, head: RequestHead) -> Admission:

@@ -1,4 +1,4 @@
-"""Definitions as the registry takes and gives them: JSON without blanks, Protobuf as text or as a description."""
+"""Definitions in the registry's formats: JSON without whitespace, Protobuf as text or as a descriptor."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from penstock.admin.registry.messages import KIND_OF, TYPE_OF, RegisteredVersion
 from penstock.broker.errors import SchemaInvalid
 from penstock.broker.schemas.schema import Schema, SchemaKind
 
-SERIALIZED: Final = "serialized"  # Protobuf as the bytes of its FileDescriptorProto, in base64
+SERIALIZED: Final = "serialized"  # Protobuf as an encoded FileDescriptorProto, in base64
 
 
 def given(body: SchemaBody) -> tuple[SchemaKind, bytes]:
-    """The definition of a request, so that the same one is the same bytes, however its text is laid out."""
+    """The definition in a request, normalized so that the layout of the text does not matter."""
     if body.references:
         raise SchemaInvalid("references to other schemas are not supported: put the definitions into one")
     if body.rule_set is not None or body.metadata is not None:

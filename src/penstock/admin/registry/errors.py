@@ -1,4 +1,4 @@
-"""Refusals as Confluent's clients read them: a status, and an `error_code` of five digits that begins with it."""
+"""Errors in Confluent's format: a status, and an `error_code` of five digits that begins with it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CODE: Final[dict[type[Exception], int]] = {
     msgspec.MsgspecError: INVALID_SCHEMA,
     UnicodeDecodeError: INVALID_SCHEMA,
 }
-"""Of errors whose status does not say it all; looked up for the error's class and its bases in turn."""
+"""Codes of errors whose status is not specific enough; looked up by the error's class, then by its bases."""
 
 
 class RegistryError(HttpError):
@@ -41,7 +41,7 @@ class RegistryError(HttpError):
 
 
 def registry_error(error: Exception) -> HttpReply:
-    """One of HTTP's `EXPECTED_ERRORS` as the registry tells it."""
+    """One of HTTP's `EXPECTED_ERRORS` in the registry's format."""
     plain = error_reply(error)
     code = _code(error, plain.status)
     status = code // 100 if code > 999 else code

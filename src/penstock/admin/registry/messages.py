@@ -26,11 +26,12 @@ TYPE_OF: Final = {kind: name for name, kind in KIND_OF.items()}
 LEVEL_OF: Final = {mode: mode.upper() for mode in Compatibility}
 MODE_OF: Final = {level: mode for mode, level in LEVEL_OF.items()}
 
-READWRITE: Final = "READWRITE"  # the only mode: everybody may register who is allowed to
+READWRITE: Final = "READWRITE"  # the only mode: every client with the permission may register
 
 
 class RegistryQuery(msgspec.Struct, rename="camel"):
-    """Parameters of all requests. Those that ask for deleted schemas find none: what is deleted is gone."""
+    """The query parameters of all requests. Those that include deleted schemas have no effect: deletion is
+    permanent."""
 
     subject_prefix: str = ""
     subject: str | None = None
@@ -53,7 +54,7 @@ class SchemaBody(msgspec.Struct, rename="camel"):
 
 
 class ConfigBody(msgspec.Struct, rename="camel"):
-    """The compatibility that the next version of a subject must have."""
+    """The compatibility required of the next version of a subject."""
 
     compatibility: str
 
@@ -67,7 +68,7 @@ class RegisteredId(msgspec.Struct):
 
 
 class SchemaOfId(msgspec.Struct, rename="camel", omit_defaults=True):
-    """A definition, without the names that it has."""
+    """A definition, without its subjects."""
 
     schema: str
     schema_type: SchemaType = SchemaType.AVRO
@@ -102,7 +103,7 @@ class ConfigChanged(msgspec.Struct):
 
 
 class ErrorBody(msgspec.Struct):
-    """The body of every refusal."""
+    """The body of every error reply."""
 
     error_code: int
     message: str

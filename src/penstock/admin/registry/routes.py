@@ -40,7 +40,7 @@ from penstock.log.engine import CommitGroup
 
 LATEST: Final = ("latest", "-1")
 MAX_VERSION: Final = (1 << 31) - 1
-MAX_BODY: Final = 1 << 20  # a definition is bounded by the broker, in fewer bytes than its text in JSON
+MAX_BODY: Final = 1 << 20  # the broker limits a definition to fewer bytes than this text in JSON
 NO_GLOBAL: Final = "there is no compatibility of all subjects together: say of which one (/config/SUBJECT)"
 
 
@@ -148,7 +148,7 @@ class RegistryRoutes:
         return self._shown([])
 
     def delete(self, request: Request) -> Outcome:
-        """Delete at once and for good; a client that then asks for the permanent deletion is told that it is done."""
+        """Deletes permanently; a later request for the permanent deletion succeeds as well."""
         name = request.names["subject"]
         if request.query.permanent and self._schemas.known_empty(request.identity, request.scope, name):
             return self._shown([])
@@ -239,7 +239,7 @@ class RegistryRoutes:
         group = self._schemas.set_mode(request.identity, request.scope, request.names["subject"], mode)
         return _done(group, ConfigChanged(LEVEL_OF[mode]))
 
-    # -- what there is one of
+    # -- constants
 
     def mode(self, _: Request) -> Outcome:
         return _reply(ModeBody(READWRITE))
@@ -260,7 +260,7 @@ class RegistryRoutes:
 
 
 def _version(request: Request) -> int | None:
-    """The version that the path names; None: the latest."""
+    """The version in the path; None: the latest."""
     name = request.names["version"]
     if name in LATEST:
         return None
