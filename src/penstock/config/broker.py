@@ -29,7 +29,7 @@ def data_directory(settings: Settings) -> str:
 
 
 def log_settings(settings: Settings, durability: Durability | None = None) -> LogSettings:
-    """`[log]`; with `durability`, that level instead of the configured one."""
+    """`[log]`; `durability` overrides the configured level."""
     options = msgspec.structs.asdict(settings.log)
     if durability is not None:
         options["durability"] = durability
@@ -37,8 +37,8 @@ def log_settings(settings: Settings, durability: Durability | None = None) -> Lo
 
 
 def broker_settings(settings: Settings, data_dir: str) -> BrokerSettings:
-    """The policies of all services. Raises ConfigError for keys of tokens, or of an object store, that cannot
-    be read."""
+    """The policies of all services. Raises ConfigError for key files of tokens, or of an object store, that cannot be
+    read."""
     return BrokerSettings(
         access=access_policy(settings),
         limits=limits(settings),
@@ -57,14 +57,14 @@ def broker_settings(settings: Settings, data_dir: str) -> BrokerSettings:
 
 
 def administration_settings(settings: Settings) -> BrokerSettings:
-    """Of a broker that is opened for one request of the administrator, without doors."""
+    """The settings of a broker that is opened for one administrative request, without doors."""
     return BrokerSettings(
         access=AccessPolicy(True, [ADMINISTRATION]), users=user_policy(settings), audit=audit_policy(settings)
     )
 
 
 def access_policy(settings: Settings) -> AccessPolicy:
-    """`[security]`: enforcement, and the grants of the configuration beside the administrator's."""
+    """`[security]`: enforcement, and the configured grants besides the administrator's."""
     grants = [
         Grant(grant.principal, frozenset(grant.permissions), grant.tenant, grant.namespace, grant.topic)
         for grant in settings.security.grants
@@ -137,7 +137,7 @@ def cache_policy(settings: Settings) -> CachePolicy:
 
 
 def object_store_options(given: Sequence[str]) -> dict[str, str]:
-    """`NAME=VALUE`, and `NAME.file=PATH` for a value that is in a file. Raises ConfigError."""
+    """`NAME=VALUE`, and `NAME.file=PATH` for a value in a file. Raises ConfigError."""
     options = {}
     for option in given:
         name, value = option.split("=", 1)

@@ -1,7 +1,7 @@
-"""Reads the configuration's layers (TOML file, environment, flags) and merges them, the stronger over the weaker.
+"""Reads the configuration's layers (TOML file, environment, flags) and merges them, later ones over earlier ones.
 
-Every refusal names the full key and where it came from. What the keys are and what they may be is in
-`penstock.config.settings`; nothing here knows a particular key except to check those that depend on one another.
+Every error names the full key and its origin. The keys and their ranges are in `penstock.config.settings`; this module
+refers to particular keys only to check relations between them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from penstock.transport.endpoint import parse_endpoint
 SECRET_WORDS: Final = ("secret", "password", "token", "key", "credential", "sas")
 
 ENV_PREFIX = "PENSTOCK_"
-# Read by the test suite, the benchmarks and the command line itself; they are no keys.
+# Used by the test suite, the benchmarks and the command line itself; not keys.
 ENV_NOT_KEYS = ("PENSTOCK_CONFIG", "PENSTOCK_CRASH_", "PENSTOCK_BENCH_", "PENSTOCK_TEST_", "PENSTOCK_SERVER",
                 "PENSTOCK_PROJECT", "PENSTOCK_CONFORMANCE_")  # fmt: skip
 OF_COMMANDS = ("PENSTOCK_CONTEXT", "PENSTOCK_USER", "PENSTOCK_PASSWORD_FILE", "PENSTOCK_KEY_FILE",
@@ -127,14 +127,14 @@ def _convert(key: str, value: Any, origin: str, is_text: bool) -> Any:
 
 
 def _plain(message: str) -> str:
-    """msgspec's message, in the words of somebody who writes a configuration."""
+    """msgspec's message, in terms of a configuration file."""
     message = message.replace("`int`", "a whole number").replace("`str`", "a text").replace("`bool`", "true or false")
     message = message.replace("`float`", "a number").replace("`array`", "a list").replace("`object`", "a table")
     return re.sub(r" - at `\$(.*)`$", r" (at \1)", message)
 
 
 def _choices(wanted: Any) -> str:
-    """The values that a key may have, if they can be counted."""
+    """The possible values of a key, if it has a finite number."""
     if get_origin(wanted) is Literal:
         values = [str(value) for value in get_args(wanted)]
     elif isinstance(wanted, type) and issubclass(wanted, enum.Enum):
@@ -215,7 +215,7 @@ def _check_relations(config: Config) -> None:
 
 
 def to_toml(config: Config) -> str:
-    """The effective configuration as TOML, with the origin of every value beside it."""
+    """The effective configuration as TOML, with the origin of every value as a comment."""
     lines: list[str] = []
     section = ""
     for key in _TYPES:
@@ -232,7 +232,7 @@ def to_toml(config: Config) -> str:
 
 
 def without_secret(option: str) -> str:
-    """An option of an object store as it may be shown: a credential only by its name, or by that of its file."""
+    """An option of an object store that is safe to show: a credential only by its name, or by that of its file."""
     name = option.partition("=")[0]
     secret = any(word in name.lower() for word in SECRET_WORDS) and not name.endswith(".file")
     return f"{name}=(not shown)" if secret else option

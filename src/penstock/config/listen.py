@@ -1,4 +1,4 @@
-"""`[listen]` as addresses to bind: which ports there are, which doors share one, and which doors stay closed."""
+"""`[listen]` as addresses to bind: the ports, the doors that share them, and the doors that stay closed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from penstock.transport.tcp_listener import BindAddress, BindPlan
 
 
 def door_identities(settings: Settings, doors: Collection[str]) -> dict[str, Identity]:
-    """`listen.principals`, of a port that is bound for these doors: at others, the same bytes prove nothing."""
+    """`listen.principals` for a port that is bound for these doors: at other ports, the protocol proves nothing."""
     named = dict(entry.split("=", 1) for entry in settings.listen.principals)
     return {door: Identity(principal) for door, principal in named.items() if door in doors}
 
 
 def bind_plan(settings: Settings, built: Collection[str]) -> BindPlan:
-    """The addresses to bind and their doors. `built` are the doors that there are."""
+    """The addresses to bind and their doors. `built`: the available doors."""
     listen = settings.listen
     closed: dict[str, str] = {}
     shared: dict[Endpoint, list[str]] = {}

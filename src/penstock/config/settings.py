@@ -1,8 +1,8 @@
 """The broker's configuration: every key with its default and its range.
 
-Values come from a TOML file, from environment variables and from flags, each stronger than the one before; the
-`settings` of a `Config` are complete and valid, and `origins` says where each value came from. How the layers are
-read and refused is in `penstock.config.layers`.
+Values come from a TOML file, from environment variables and from flags, later ones overriding earlier ones; the
+`settings` of a `Config` are complete and valid, and `origins` has the origin of each value. `penstock.config.layers`
+reads and validates the layers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Address = Annotated[str, Meta(extra={"unit": "address"}, max_length=300)]
 """`host:port`, `[v6]:port`, or `off`."""
 
 PRINCIPAL_OF_DOOR = "^(rustlog|http)=[A-Za-z0-9_.-]{1,200}$"
-"""Only doors without a login; and no name that a key, a user, a certificate or the admin socket can have."""
+"""Only for doors without a login; excludes names of keys, users, certificates and the admin socket."""
 
 
 _LOG = LogSettings()
@@ -103,7 +103,7 @@ class ListenSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 DOOR_NAMES = tuple(name for name in ListenSection.__struct_fields__ if name not in ("pinned", "principals"))
-UDP_DOORS = ("felix",)  # share no port with the others, whatever its number
+UDP_DOORS = ("felix",)  # share no port with TCP doors, even with the same number
 
 
 class TlsSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -454,11 +454,11 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 @dataclass(frozen=True, slots=True)
 class Config:
     settings: Settings
-    origins: dict[str, str]  # full key → where its value came from
+    origins: dict[str, str]  # full key → origin of its value
 
     def origin(self, key: str) -> str:
         return self.origins.get(key, "default")
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used. The text names the key and where it came from."""
+    """The configuration is invalid. The text names the key and its origin."""

@@ -1,4 +1,4 @@
-"""Token settings: files with the keys of issuers, and the claims that JSON Web Tokens must have."""
+"""Token settings: key files of issuers, and required claims of JSON Web Tokens."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ MAX_FILE = 64 << 10  # bytes
 
 
 def token_policy(settings: Settings) -> TokenPolicy:
-    """Raises ConfigError for a file that holds no key."""
+    """The token policy. Raises ConfigError for a file that contains no key."""
     security = settings.security
     names = (entry.split("=", 1) for entry in settings.kimberlite.tenants)
     tenants = {str(int(number)): name for number, name in names}
     if not security.token_keys:
         return TokenPolicy((), security.token_issuer, security.token_audience, tenants)
-    from penstock.broker.security import token_keys  # here, because few brokers have any
+    from penstock.broker.security import token_keys  # imported here, because few brokers use it
 
     if len(security.token_keys) > MAX_KEYS:
         raise ConfigError(f"security.token_keys: {len(security.token_keys)} files; {MAX_KEYS} are allowed")
@@ -36,7 +36,7 @@ def token_policy(settings: Settings) -> TokenPolicy:
 
 
 def key_id(path: str) -> str:
-    """The key id of the key in this file: the file's name without what comes behind the last dot."""
+    """The key id of the key in this file: the file's name without its extension."""
     return os.path.splitext(os.path.basename(path))[0]
 
 

@@ -25,7 +25,7 @@ def connection_limits(settings: Settings) -> ConnectionLimits:
 
 
 def quic_settings(settings: Settings) -> QuicSettings:
-    from penstock.transport.quic.settings import QuicSettings  # here: brokers without a QUIC door load no QUIC
+    from penstock.transport.quic.settings import QuicSettings  # here: brokers without a QUIC door do not import QUIC
 
     felix, limits = settings.felix, settings.limits
     return QuicSettings(

@@ -1,4 +1,4 @@
-"""Units of durations and sizes, as the configuration and the command line write them: `30d`, `1.5h`, `10GiB`."""
+"""Units of durations and sizes in the configuration and on the command line: `30d`, `1.5h`, `10GiB`."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ CALLS_PER_STREAM = 4
 
 
 def flight_settings(settings: Settings, data_dir: str, host: str, port: int) -> FlightSettings:
-    """`port` is the one that is reserved for the process; `listen.flight` may have left the choice to the system."""
+    """`port`: the one reserved for the process; `listen.flight` may leave the choice to the system."""
     tls, streams = settings.tls, settings.flight.streams
     return FlightSettings(
         data_dir=data_dir,
