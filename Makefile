@@ -41,7 +41,7 @@ echo "  elsewhere:       make PYTHON=/path/to/python3.11 up" >&2; \
 exit 1
 endef
 
-.PHONY: help up setup check test lint types pytest unit bench bench-peers bursts bench-spark crash spark-kills fuzz fuzz-rounds canaries matrix test-kafka kafka-faults test-delta reference pictures screenshots console-load console-cost docs soak compiled test-compiled wheel lock clean
+.PHONY: help up setup check test lint types pytest unit bench bench-peers bursts bench-spark crash spark-kills fuzz fuzz-rounds canaries matrix test-kafka kafka-faults bench-kafka test-delta reference pictures screenshots console-load console-cost docs soak compiled test-compiled wheel lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -135,6 +135,9 @@ build/kafka/.ready: tests/kafka/pom.xml | build
 
 test-kafka: $(VENV)/.ready-to-test build/kafka/.ready ## brokers on a journal on Kafka: three real nodes, killed and stopped; needs mvn, takes some minutes
 	PENSTOCK_TEST_KAFKA_JARS=$(CURDIR)/build/kafka $(BIN)/pytest tests/kafka $(KAFKA)
+
+bench-kafka: $(VENV)/.ready-to-test build/kafka/.ready ## a journal on Kafka beside files and beside librdkafka alone: three nodes here, about 4 minutes
+	PENSTOCK_TEST_KAFKA_JARS=$(CURDIR)/build/kafka PYTHONPATH=$(CURDIR) $(BIN)/python benchmarks/kafka.py $(BENCH)
 
 # Delta's own connector for Spark, for tests/spark/test_delta_connector.py, which is skipped without it.
 DELTA_POM = tests/spark/delta_connector/pom.xml

@@ -1,9 +1,12 @@
 """The cost of a journal on Kafka: one cell beside the file engine at `synced`, and beside librdkafka alone.
 
 In one process, without doors. Latency is that of one append at a time; throughput that of appends with 32 MiB on their
-way, which become commit groups of up to 8 MiB, beside records of at least 1 MiB by librdkafka alone. Needs Kafka:
+way, which become commit groups of up to 8 MiB, beside records of at least 1 MiB by librdkafka alone. The same is done
+`--rounds` times, in turn, and medians are shown: a machine that is slower for a while is slower for all. A standby is a
+process that follows the journal.
 
-    python benchmarks/kafka.py HOST:PORT,HOST:PORT [--replication 3] [--seconds 5]
+    make bench-kafka        three nodes of its own, on this machine
+    python benchmarks/kafka.py HOST:PORT,HOST:PORT [--replication 3] [--seconds 3] [--rounds 3]
 """
 
 from __future__ import annotations
@@ -11,17 +14,24 @@ from __future__ import annotations
 import argparse
 import asyncio
 import secrets
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from pathlib import Path
+from statistics import median
 
 from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka.admin import AdminClient
 
 from penstock.log.committer import ThreadCommitter
 from penstock.log.engine import CommitGroup, Engine, Records, partition_id
 from penstock.log.file_engine import FileEngine
 from penstock.log.files import OsFiles
-from penstock.log.kafka.client import KafkaJournal
+from penstock.log.kafka.checkpoint import Source
+from penstock.log.kafka.client import KafkaJournal, snapshots_topic
 from penstock.log.kafka.opening import CellOpening
 from penstock.log.kafka.topics import ensure_topics
 from penstock.log.kafka.url import parse
@@ -31,6 +41,7 @@ PARTITION = partition_id(1, 0)
 SIZES = (1 << 10, 64 << 10, 1 << 20)  # bytes of one append
 PENDING = 32 << 20  # bytes on their way, in the test of throughput
 MESSAGE_BYTES = 81 << 20
+FILES, CELL, FOLLOWED, BARE = "files, synced", "Kafka", "Kafka, with a standby", "librdkafka alone"
 
 
 def clock() -> int:
@@ -72,6 +83,7 @@ class Bare:
     def __init__(self, producer: Producer, topic: str) -> None:
         self._producer, self._topic = producer, topic
         self._on_their_way = 0
+        self.one_at_a_time(1, 0.1)  # it is told its id with the first record, and so was the journal's with its claim
 
     def _send(self, value: bytes) -> None:
         self._on_their_way += len(value)
@@ -105,55 +117,146 @@ class Bare:
         return sent / (time.monotonic() - began)
 
 
-def line(name: str, size: int, times: list[float], rate: float) -> None:
-    times = sorted(times)
-    p50, p99 = times[len(times) // 2] * 1e3, times[len(times) * 99 // 100] * 1e3
-    print(f"{name:<24} {size:>8} B  p50 {p50:7.2f} ms  p99 {p99:7.2f} ms  {rate / 1e6:8.1f} MB/s", flush=True)
+class Figures:
+    """Results of all rounds, by what was measured and the size of an append."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
+
+    def add(self, name: str, size: int, times: list[float], rate: float) -> None:
+        times = sorted(times)
+        figures = times[len(times) // 2] * 1e3, times[len(times) * 99 // 100] * 1e3, rate / 1e6
+        self._found.setdefault((name, size), []).append(figures)
+
+    def median(self, name: str, size: int) -> tuple[float, ...]:
+        return tuple(map(median, zip(*self._found[name, size], strict=True)))
+
+    def show(self) -> None:
+        print("| Append | Journal | p50, ms | p99, ms | MB/s | of librdkafka | of files |\n" + 7 * "|---" + "|")
+        for size in SIZES:
+            bare, files = self.median(BARE, size)[2], self.median(FILES, size)[2]
+            for name in (FILES, CELL, FOLLOWED, BARE):
+                p50, p99, rate = self.median(name, size)
+                shares = f"{rate / bare:.2f} | {rate / files:.2f}"
+                print(f"| {size >> 10} KiB | {name} | {p50:.2f} | {p99:.2f} | {rate:.1f} | {shares} |")
 
 
-def measure(name: str, open_engine: Callable[[asyncio.AbstractEventLoop], Engine], seconds: float) -> None:
+def measure(
+    figures: Figures, name: str, open_engine: Callable[[asyncio.AbstractEventLoop], Engine], seconds: float
+) -> None:
     loop = asyncio.new_event_loop()
     engine = open_engine(loop)
     for size in SIZES:
         times = loop.run_until_complete(one_at_a_time(engine, size, seconds))
-        line(name, size, times, loop.run_until_complete(as_many_as_go(engine, size, seconds)))
+        figures.add(name, size, times, loop.run_until_complete(as_many_as_go(engine, size, seconds)))
     engine.close()
     loop.close()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("servers")
-    parser.add_argument("--replication", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=3)
-    options = parser.parse_args()
-    copies = options.replication
-    address = parse(
-        f"kafka://{options.servers}/bench-{secrets.token_hex(4)}"
-        f"?replication={copies}&min_insync={min(2, copies)}&allow_unsafe=true"
-    )
+def open_journal(url: str) -> tuple[KafkaJournal, Source]:
+    address = parse(url)
     source = ensure_topics(address, MESSAGE_BYTES)
-    journal = KafkaJournal(address.client_options(), address.topic, 0, message_bytes=MESSAGE_BYTES, delivery_seconds=30)
+    options = address.client_options()
+    return KafkaJournal(options, address.topic, 0, message_bytes=MESSAGE_BYTES, delivery_seconds=30), source
+
+
+@contextmanager
+def made_journal(servers: str, copies: int) -> Iterator[tuple[str, KafkaJournal, Source]]:
+    """A journal for one part: its gigabytes go again."""
+    options = f"replication={copies}&min_insync={min(2, copies)}&allow_unsafe=true"
+    url = f"kafka://{servers}/bench-{secrets.token_hex(4)}?{options}"
+    journal, source = open_journal(url)
+    try:
+        yield url, journal, source
+    finally:
+        journal.close()
+        topic = parse(url).topic
+        admin = AdminClient({"bootstrap.servers": servers})
+        for deleted in admin.delete_topics([topic, snapshots_topic(topic)]).values():
+            deleted.result(30)
+
+
+def follow(url: str, directory: str) -> None:
+    """A standby, until the process is ended."""
+    journal, source = open_journal(url)
+    loop = asyncio.new_event_loop()
+    cell = CellOpening(journal, source, OsFiles(directory), LogSettings(), loop, clock).cell
+    cell.catch_up()
+    print("follows", flush=True)
+    while True:
+        cell.follow(0.2)
+
+
+@contextmanager
+def standby(url: str, directory: str) -> Iterator[None]:
+    command = [sys.executable, __file__, url, "--follow", directory]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"follows\n"
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+def one_round(figures: Figures, servers: str, copies: int, seconds: float, number: int) -> None:
+    """In an order that is another each time."""
+
     with tempfile.TemporaryDirectory() as directory:
 
-        def on_kafka(loop: asyncio.AbstractEventLoop) -> Engine:
-            opening = CellOpening(journal, source, OsFiles(f"{directory}/cache"), LogSettings(), loop, clock)
-            opening.cell.catch_up()
-            assert opening.own(b"{}")
-            return opening.engine
+        def on_files() -> None:
+            def opened(loop: asyncio.AbstractEventLoop) -> Engine:
+                files = OsFiles(f"{directory}/files")
+                return FileEngine(files, LogSettings(), committer=ThreadCommitter(loop), clock=clock)
 
-        def on_files(loop: asyncio.AbstractEventLoop) -> Engine:
-            return FileEngine(
-                OsFiles(f"{directory}/files"), LogSettings(), committer=ThreadCommitter(loop), clock=clock
-            )
+            measure(figures, FILES, opened, seconds)
 
-        measure("files, synced", on_files, options.seconds)
-        measure("a cell on Kafka", on_kafka, options.seconds)
-        bare = Bare(journal.new_producer(), address.topic)
-        for size in SIZES:
-            times = bare.one_at_a_time(size, options.seconds)
-            line("librdkafka alone", size, times, bare.as_many_as_go(size, options.seconds))
-    journal.close()
+        def on_kafka(name: str, followed: bool) -> None:
+            with made_journal(servers, copies) as (url, journal, source):
+
+                def opened(loop: asyncio.AbstractEventLoop) -> Engine:
+                    opening = CellOpening(journal, source, OsFiles(f"{directory}/{name}"), LogSettings(), loop, clock)
+                    opening.cell.catch_up()
+                    assert opening.own(b"{}")
+                    return opening.engine
+
+                with standby(url, f"{directory}/standby") if followed else nullcontext():
+                    measure(figures, name, opened, seconds)
+
+        def alone() -> None:
+            with made_journal(servers, copies) as (url, journal, _):
+                bare = Bare(journal.new_producer(), parse(url).topic)
+                for size in SIZES:
+                    times = bare.one_at_a_time(size, seconds)
+                    figures.add(BARE, size, times, bare.as_many_as_go(size, seconds))
+
+        parts = [on_files, lambda: on_kafka(CELL, False), lambda: on_kafka(FOLLOWED, True), alone]
+        for part in parts[number % 4 :] + parts[: number % 4]:
+            part()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("servers", nargs="?", help="without them: three nodes are started here, see make bench-kafka")
+    parser.add_argument("--replication", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=3, help="of each figure")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--follow", metavar="DIRECTORY", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.follow:
+        follow(options.servers, options.follow)
+    figures = Figures()
+    with ExitStack() as stack:
+        servers = options.servers
+        if servers is None:
+            from tests.kafka.kraft import Cluster
+
+            place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            removed_soon = "log.segment.delete.delay.ms=1000\n"
+            servers = stack.enter_context(Cluster(place / "kafka", options.replication, more=removed_soon)).servers
+        for number in range(options.rounds):
+            one_round(figures, servers, options.replication, options.seconds, number)
+    figures.show()
 
 
 if __name__ == "__main__":

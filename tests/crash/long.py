@@ -14,7 +14,7 @@ import time
 import traceback
 from collections.abc import Sequence
 
-from tests.crash import schedule
+from tests.crash import kafka_schedule, schedule
 from tests.crash.all_doors_adapter import AllDoorsAdapter
 from tests.crash.blipmq_adapter import BlipMqAdapter
 from tests.crash.campaign import Adapter, Campaign, run
@@ -28,17 +28,18 @@ from tests.histories.history import History
 LONGEST_LIFE = 50  # kills of a broker under the load of all doors, before the next begins with nothing
 
 
-def schedules(first: int, count: int) -> int:
-    """Run schedules by seed; returns how many failed."""
+def schedules(first: int, count: int, *, kafka: bool = False) -> int:
+    """Run schedules by seed, of the file engine or of that of a journal on Kafka; returns how many failed."""
+    run_one, flag = (kafka_schedule.run, "--kafka-schedule") if kafka else (schedule.run, "--schedule")
     failures = crashes = 0
     begin = last = time.monotonic()
     for done, seed in enumerate(range(first, first + count), 1):
         try:
-            crashes += schedule.run(seed).crashes
+            crashes += run_one(seed).crashes
         except Exception:  # noqa: BLE001 - any error of the log is a finding; go on with the next
             failures += 1
             traceback.print_exc()
-            print(f"schedule {seed} failed; to repeat it: python -m tests.crash.long --schedule {seed}", flush=True)
+            print(f"schedule {seed} failed; to repeat it: python -m tests.crash.long {flag} {seed}", flush=True)
         if time.monotonic() - last > 10 or done == count:
             last = time.monotonic()
             print(
@@ -130,10 +131,13 @@ def main() -> int:
     parser.add_argument("--only-spark", action="store_true", help="nothing but the kills around pipelines")
     parser.add_argument("--seed", type=int, default=0, help="the first schedule, and the seed of the kills")
     parser.add_argument("--schedule", type=int, metavar="SEED", help="repeat this one schedule and nothing else")
+    parser.add_argument("--kafka-schedule", type=int, metavar="SEED", help="the same of a journal on Kafka")
     arguments = parser.parse_args()
     logging.disable(logging.CRITICAL)  # the simulated disks fail on purpose, all the time
     if arguments.schedule is not None:
         return 1 if schedules(arguments.schedule, 1) else 0
+    if arguments.kafka_schedule is not None:
+        return 1 if schedules(arguments.kafka_schedule, 1, kafka=True) else 0
     found, seed = 0, arguments.seed
     if arguments.all_doors is not None:
         return _report(all_doors(arguments.all_doors, seed))
@@ -165,6 +169,7 @@ def main() -> int:
         found += spark_kills(arguments.spark_table_kills, seed, "tables")
     if arguments.schedules:
         found += schedules(arguments.seed, arguments.schedules)
+        found += schedules(arguments.seed, arguments.schedules // 4, kafka=True)
     return _report(found)
 
 
