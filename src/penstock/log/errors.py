@@ -13,13 +13,13 @@ class LogError(Exception):
 
 
 class CommitFailed(LogError):
-    """A write or sync failed while the group was on its way to the disk: the outcome is unknown. What is in it may be
-    in the log when that is opened again, or not; nobody can tell before. Those who send it again may store it twice."""
+    """A write or sync of the group failed: the outcome is unknown. Its records may or may not be in the log after a
+    restart. A retry may store them twice."""
 
 
 class LogReadOnly(LogError):
-    """The log takes no more writes until it is opened again: a write or sync failed, or damage was found. Nothing was
-    appended, and nothing of it will be found later."""
+    """The log accepts no writes until a restart: a write or sync failed, or damage was found. Nothing was appended, nor
+    will it appear later."""
 
 
 class LogFull(LogError):
@@ -27,12 +27,12 @@ class LogFull(LogError):
 
 
 class LogUnavailable(LogError):
-    """The store behind the log, a Kafka cluster, does not answer. Nothing was appended; the same append may succeed
-    once it answers again."""
+    """Kafka, which stores the journal, does not respond. Nothing was appended; a retry may succeed once it responds
+    again."""
 
 
 class NotOwner(LogReadOnly):
-    """Another broker has taken the log over. Nothing was appended here, and nothing can be any more."""
+    """Another broker has taken over the journal. Nothing was appended, and this broker accepts no more writes."""
 
 
 class LogClosed(LogError):
@@ -64,15 +64,15 @@ class OffsetOutOfRange(LogError):
 
 
 class ProducerFenced(LogError):
-    """An append by an epoch of a producer that a newer epoch has replaced."""
+    """An append with an epoch of a producer that a newer epoch has replaced."""
 
 
 class SequenceOutOfOrder(LogError):
-    """An append whose sequence does not follow the producer's last one, and is no repeat that is still known."""
+    """An append whose sequence number does not follow the producer's last one, and which is not a known repeat."""
 
 
 class LogDamaged(LogError):
-    """Acknowledged data is damaged. Says where; nothing is skipped."""
+    """Acknowledged data is damaged. The message tells where; nothing is skipped."""
 
     def __init__(self, path: str, position: int, reason: str) -> None:
         super().__init__(
@@ -86,12 +86,12 @@ class LogDamaged(LogError):
 
 
 class TableUnreadable(LogError):
-    """A read of what only a table has failed. Writing and reading of everything else go on; the same read may succeed
-    later."""
+    """A read of records that are only in a table failed. All other records can be read and written; a retry may
+    succeed."""
 
 
 class TableDamaged(TableUnreadable):
-    """Records of a table are not what was in the journal. These offsets cannot be read; nothing of them is served."""
+    """Records of a table differ from what was in the journal. These offsets cannot be read."""
 
     def __init__(
         self, file: str, topic: str, partition: int, first: int, end: int, reason: str, *, topic_id: int = 0
@@ -111,7 +111,7 @@ class TableDamaged(TableUnreadable):
 
 
 class JournalMissing(LogError):
-    """The data directory was in use, and its journal is gone. Nothing was changed."""
+    """The data directory was in use, and its journal is missing. Nothing was changed."""
 
 
 class DirectoryLocked(LogError):
