@@ -1,8 +1,8 @@
-"""Penstock for PySpark: `format("penstock")`, and what makes it pleasant.
+"""Penstock for PySpark: `format("penstock")`, and helper functions.
 
     from penstock.spark import decode, register, session, start, table
 
-Everything is loaded when it is first used: Spark imports this package in every worker.
+Everything is imported on first use, since Spark imports this package in every worker.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
     "typed",
 ]
 
-# None of the modules has the name of one of these: importing it would put the module in the function's place.
+# No module has the name of one of these: importing it would replace the function.
 _MODULE = {
     "LagListener": "lag",
     "SessionUnusable": "sessions",

@@ -1,9 +1,10 @@
 """`penstock.spark.catalog()`: a database whose views are the topics of a broker, for SQL.
 
-Spark takes no catalog in Python, and gives a table in Python none of the options that it was made with. But it passes
-on those that stand in a query, `SELECT … FROM source WITH (…)`: so a topic is a table, which is the source, and a view
-that says which topic. Not one table for all: within a query Spark takes a table for the same one, whatever its options.
-In sessions with Delta's own connector, whose catalog takes no source in Python, there are the tables of topics instead.
+Spark does not support catalogs in Python, and does not pass the options of CREATE TABLE to a source in Python. But it
+passes those in a query, `SELECT … FROM source WITH (…)`: so a topic is a table, which is the source, and a view with
+the topic's options. There is one table per topic, because within a query Spark treats uses of a table as the same,
+whatever their options. Delta's catalog does not support sources in Python, so sessions with it get the Delta tables of
+topics instead.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ SOURCE: Final = "_source"
 TABLE: Final = "_table"
 TYPED: Final = "_typed"
 
-_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_]")  # of views, in every catalog that Spark may have
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_]")  # allowed in the names of views by all of Spark's catalogs
 
 
 def catalog(spark: SparkSession, database: str = "penstock", **options: Any) -> dict[str, str]:
-    """Make a database with a view for each topic that may be read, and return their names: topic → view. Called again,
-    it adds what is new; a view shows the topic as it is when it is used.
+    """Create a database with a view for each readable topic, and return their names: topic → view. Calling it again
+    adds new topics; a view shows the current content of its topic.
 
     With Delta's catalog in the session there are tables instead of views: `…_table` is the table of a topic and
     `…_typed` its typed table, for `SELECT … VERSION AS OF`.
 
-    Options are those of `table()` that say where the log is and who asks. Views hold them, passwords too, so keep the
-    catalog to yourself, or give a user who may only read."""
+    Options are the connection options of `table()`: the address and the credentials. Views contain them, including
+    passwords, so do not share the catalog, or use a read-only user."""
     from penstock.flight.connect import connect
 
     check_workers(spark)
@@ -58,7 +59,7 @@ def catalog(spark: SparkSession, database: str = "penstock", **options: Any) -> 
 
 
 def tables(url: str, options: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The tables of a topic that are there, by what their names end in."""
+    """The existing tables of a topic, by the suffix of their names."""
     from deltalake import DeltaTable
 
     from penstock.log.tables.location import TYPED as BESIDE
@@ -69,7 +70,7 @@ def tables(url: str, options: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def view_names(topics: Iterable[str]) -> dict[str, str]:
-    """A name for each topic: catalogs take letters, digits and `_`, and do not tell apart capitals."""
+    """A unique name for each topic: catalogs allow letters, digits and `_`, and ignore case."""
     used: set[str] = set()
     found = {}
     for topic in sorted(topics):
@@ -84,7 +85,7 @@ def view_names(topics: Iterable[str]) -> dict[str, str]:
 
 
 def clause(connection: Mapping[str, str], topic: str) -> str:
-    """The options of a query."""
+    """The options of a query, as SQL."""
     chosen = {"subscribe": topic} if "," not in topic else {"subscribePattern": re.escape(topic)}
     return ", ".join(f"{literal(name)} = {literal(value)}" for name, value in {**connection, **chosen}.items())
 

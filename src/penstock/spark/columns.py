@@ -1,6 +1,5 @@
-"""The columns of the source: Spark's types of them, what a narrower schema asks for, and Arrow batches exactly as Spark
-wants them, none too small to be worth its trip and none too large for it.
-"""
+"""The columns of the source: their Spark types, the validation of a narrower schema, and conversion to Arrow batches in
+the form that Spark requires, neither too small to be efficient nor too large."""
 
 from __future__ import annotations
 
@@ -37,28 +36,28 @@ TYPES: Final[dict[str, DataType]] = {
 """All columns, in the order of Spark's Kafka source."""
 
 LOG_APPEND_TIME: Final = 1
-"""What `timestampType` is of every record: the broker says when it was stored."""
+"""The `timestampType` of every record: the broker sets the time when it is stored."""
 
-ENOUGH_ROWS: Final = 2_048  # a batch of so many rows goes as it is
-ENOUGH_BYTES: Final = 1 << 20  # or of so many bytes
+ENOUGH_ROWS: Final = 2_048  # a batch with this many rows is passed on unchanged
+ENOUGH_BYTES: Final = 1 << 20  # or with this many bytes
 MERGED_ROWS: Final = 16_384  # smaller ones are merged up to this
-MOST_ROWS: Final = 65_536  # larger ones are cut
+MOST_ROWS: Final = 65_536  # larger ones are split
 MOST_BYTES: Final = 32 << 20
 
 _MAY_BE_NULL: Final = ("key", "headers")
 
 
 class SchemaRefused(ValueError):
-    """A schema that the source cannot give."""
+    """A schema that the source does not support."""
 
 
 def full_schema(headers: bool) -> StructType:
-    """The schema of a reader that was asked for no columns in particular."""
+    """The schema of a reader without requested columns."""
     return StructType([StructField(name, kind) for name, kind in TYPES.items() if headers or name != "headers"])
 
 
 def check_schema(schema: StructType) -> None:
-    """Check that the columns are some of ours, in any order: that is how fewer are asked for."""
+    """Check that the columns are a subset of ours, in any order: this is how a reader requests fewer."""
     seen: set[str] = set()
     for field in schema.fields:
         expected = TYPES.get(field.name)
@@ -84,7 +83,7 @@ def _allowed() -> str:
 
 
 class Shape:
-    """Makes a log's batches those of a Spark schema."""
+    """Converts the log's batches to those of a Spark schema."""
 
     def __init__(self, schema: StructType, empty_is_null: bool = False) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
@@ -92,7 +91,7 @@ class Shape:
         self._empty_is_null = empty_is_null
         self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
         wanted = {name: None for name in self._schema.names if name != "timestampType"}
-        self.columns = list(wanted | {"offset": None})  # always, to know where to go on if the reading breaks off
+        self.columns = list(wanted | {"offset": None})  # always, to resume after an interruption
 
     def batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in evened(batches):
@@ -120,7 +119,7 @@ def _null_if_empty(values: pa.Array) -> pa.Array:
 
 
 def evened(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in the same order, small batches merged and large ones cut."""
+    """The same rows in the same order, with small batches merged and large ones split."""
     import pyarrow as pa
 
     held: list[pa.RecordBatch] = []

@@ -1,6 +1,6 @@
-"""Options of Spark's Kafka source and sink, for programs that come from there: taken under another name, taken because
-what they ask for is always so, or refused with the option that does the same here. One table for each; names are in
-lower case, and one that ends in a dot stands for all that begin so. `docs/spark.md` shows them."""
+"""Options of Spark's Kafka source and sink, for programs migrated from there: accepted under another name, accepted
+because they request what is always the case, or refused with a hint at the option to use instead. There is a table for
+each; names are in lower case, and one that ends in a dot is a prefix. `docs/spark.md` lists them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RENAMED: Final = {
     "kafka.transactional.id": "txnAppId",
     "kafkaconsumer.polltimeoutms": "pollTimeoutMs",
 }
-"""Options that are taken as ours."""
+"""Options that are renamed to ours."""
 
 ALWAYS_SO: Final[dict[str, tuple[str, ...]]] = {
     "kafka.isolation.level": ("read_committed",),
@@ -21,7 +21,7 @@ ALWAYS_SO: Final[dict[str, tuple[str, ...]]] = {
     "kafka.enable.auto.commit": ("false",),
     "kafka.allow.auto.create.topics": ("false",),
 }
-"""Options that ask for what is always so, with the values that do."""
+"""Options that request what is always the case, with the accepted values."""
 
 EQUIVALENT: Final = {
     "kafka.security.protocol": "'tls.enabled' or 'tls.ca' for TLS; 'user' and 'password', or 'api.key', for a login",
@@ -54,11 +54,11 @@ EQUIVALENT: Final = {
     "groupidprefix": "'group.id'",
     "kafka.": "nothing here",
 }
-"""Options that are refused, and what does the same; the first that matches counts."""
+"""Options that are refused, with the replacement; the first match counts."""
 
 
 def equivalent(name: str) -> str | None:
-    """The equivalent of this option of the Kafka source, for a text; None if it is none."""
+    """The replacement for this option of the Kafka source, for an error text; None if it is not one."""
     for known, text in EQUIVALENT.items():
         if name == known or (known.endswith(".") and name.startswith(known)):
             return text

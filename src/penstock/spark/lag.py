@@ -1,5 +1,6 @@
-"""Lag of a streaming query, from its progress, under the names of Spark's Kafka source. Spark asks sources in Python
-for no metrics and calls them by a hash, so it is computed here from the offsets that the progress has."""
+"""Lag of a streaming query, computed from its progress, with the names of Spark's Kafka source. Spark does not collect
+metrics from sources in Python, and identifies them by a hash, so the lag is computed from the offsets in the
+progress."""
 
 from __future__ import annotations
 
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
 class SourceLag(NamedTuple):
     """One Penstock source of a query, after a batch."""
 
-    description: str  # the topics that it reads
+    description: str  # of the topics that it reads
     offsets_behind: dict[TopicPartition, int]
 
     def metrics(self) -> dict[str, str]:
-        """As the Kafka source has them in `metrics` of its progress."""
+        """The metrics in the format of the Kafka source's progress."""
         behind = self.offsets_behind.values()
         average = sum(behind) / len(behind) if behind else 0.0
         return {
@@ -39,7 +40,7 @@ class SourceLag(NamedTuple):
 
 
 def source_lags(progress: StreamingQueryProgress | Mapping[str, Any] | None) -> list[SourceLag]:
-    """The lag of each Penstock source in a progress (`query.lastProgress`); none before the first batch."""
+    """The lag of each Penstock source in a progress (`query.lastProgress`); empty before the first batch."""
     if progress is None:
         return []
     document = json.loads(progress.json) if hasattr(progress, "json") else progress
@@ -55,7 +56,7 @@ def source_lags(progress: StreamingQueryProgress | Mapping[str, Any] | None) -> 
 
 
 def _offsets(found: Any) -> dict[TopicPartition, int] | None:
-    """Offsets of a source of ours; None if they are another's."""
+    """Offsets of a Penstock source; None for another source."""
     try:
         document = json.loads(found) if isinstance(found, str) else found
         return None if not isinstance(document, dict) or START in document else decode(document)
@@ -64,8 +65,8 @@ def _offsets(found: Any) -> dict[TopicPartition, int] | None:
 
 
 class LagListener(StreamingQueryListener):
-    """Tells the lag of every query after each of its batches: `spark.streams.addListener(LagListener(tell))`, where
-    `tell` gets the name of the query and its sources' lags."""
+    """Reports the lag of every query after each batch: `spark.streams.addListener(LagListener(tell))`, where `tell`
+    gets the name of the query and its sources' lags."""
 
     def __init__(self, tell: Callable[[str, list[SourceLag]], None]) -> None:
         self._tell = tell

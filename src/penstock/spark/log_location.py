@@ -1,4 +1,4 @@
-"""The log's address, and who asks: the options that functions beside the source take, and nothing else."""
+"""Connection options, the only ones of the functions besides the source: the log's address and credentials."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from penstock.spark.outage_budget import OutageBudget
 
 class LogLocation(NamedTuple):
     connection: dict[str, str]  # for `penstock.flight.connect`
-    budget: OutageBudget  # for what is asked
+    budget: OutageBudget  # for its calls
 
 
 def log_location(options: Mapping[str, Any], function: str) -> LogLocation:
-    """Of keyword arguments, with `_` for `.` if one likes. Raises OptionRefused."""
+    """From keyword arguments, with `_` for `.` if preferred. Raises OptionRefused."""
     given = Given({name if "." in name else name.replace("_", "."): value for name, value in options.items()})
     given.check_names()
     connection = given.connection()

@@ -1,14 +1,14 @@
-"""Offsets of a stream, and what is decided about them without asking anybody: pure functions.
+"""Offsets of a stream, and pure functions on them.
 
-Spark writes the end of every micro-batch into the checkpoint, but not where the first one began; it asks for the
-beginning again, and more than once. So the beginning is given as a symbol (`{"/start": "latest"}`); it is resolved when
-the first end is made, and goes into the checkpoint with it and with every other end, so that the last one alone tells
-how far the query has come:
+Spark writes the end of every micro-batch into the checkpoint, but not the start of the first one; it requests the start
+again, possibly several times. So the start is a symbol (`{"/start": "latest"}`), which is resolved when the first end
+is computed. The result is stored in the checkpoint with every end, so that the last one alone shows the progress of the
+query:
 
     {"/from": {"orders": {"0": 100}}, "orders": {"0": 105}}       the end of the first micro-batch
     {"/from": {"orders": {"0": 100}}, "orders": {"0": 131}}       of the second
 
-No topic's name begins with a slash, so the two words cannot be mistaken for one.
+Topic names never begin with a slash, so these two keys are unambiguous.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def is_symbol(offset: Json) -> bool:
 
 
 def encode(ends: Mapping[TopicPartition, int], begun: Mapping[TopicPartition, int] | None = None) -> Json:
-    """An offset for Spark; `begun` is where the query's first micro-batch began, if that is known."""
+    """An offset for Spark; `begun`: the start offsets of the query's first micro-batch, if known."""
     encoded: Json = {} if begun is None else {FROM: nested(begun)}
     return encoded | nested(ends)
 
@@ -60,12 +60,12 @@ def decode(offset: Json) -> Offsets:
 
 
 def origins(offset: Json) -> Offsets | None:
-    """The start offsets of the query, if the offset has them: those of earlier versions do not."""
+    """The start offsets of the query, if the offset contains them: earlier versions did not store them."""
     return _flat(offset[FROM]) if FROM in offset else None
 
 
 def begins(start: Json, end: Json) -> Offsets:
-    """The start offsets of the micro-batch between the two."""
+    """The start offsets of the micro-batch between these two."""
     return _flat(end[FROM]) if is_symbol(start) else decode(start)
 
 
@@ -78,8 +78,8 @@ def _flat(by_topic: Mapping[str, Mapping[str, int]]) -> Offsets:
 
 
 def share(backlog: Mapping[TopicPartition, int], limit: int) -> Offsets:
-    """The number of records to read of each partition, `limit` in all if there are as many: in proportion to the
-    backlog, and at least one of each, so that a small partition does not wait for a large one to be empty."""
+    """The number of records to read of each partition, up to `limit` in total: in proportion to the backlog, and at
+    least one of each, so that a small partition does not wait for a large one."""
     waiting = {place: rows for place, rows in backlog.items() if rows > 0}
     total = sum(waiting.values())
     if total <= limit:
@@ -87,7 +87,7 @@ def share(backlog: Mapping[TopicPartition, int], limit: int) -> Offsets:
     if limit <= len(waiting):
         largest = heapq.nlargest(limit, waiting, key=lambda place: (waiting[place], place))
         return dict.fromkeys(largest, 1)
-    # One for each, and of the rest its part, rounded down; what rounding left goes to those who lost most by it.
+    # One for each, and a share of the rest, rounded down; the remainder goes to those with the largest rounding loss.
     rest, left = limit - len(waiting), total - len(waiting)
     taken = {place: 1 + rest * (rows - 1) // left for place, rows in waiting.items()}
     missing = limit - sum(taken.values())
@@ -97,8 +97,8 @@ def share(backlog: Mapping[TopicPartition, int], limit: int) -> Offsets:
 
 
 def split(ranges: Iterable[Range], least: int | None = None, most_rows: int | None = None) -> list[Range]:
-    """The ranges of tasks: none longer than `most_rows`, and at least `least` of them if there are as many records.
-    What is longest is cut first, into even pieces."""
+    """The ranges of tasks: none longer than `most_rows`, and at least `least` of them if there are enough records. The
+    longest ranges are split first, evenly."""
     whole = [each for each in ranges if each.rows > 0]
     pieces = [max(1, -(-each.rows // most_rows)) if most_rows else 1 for each in whole]
     if least is not None:

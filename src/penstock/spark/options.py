@@ -1,8 +1,8 @@
-"""Options of the source, `.option(…)`: names, defaults, precedence and errors, those of Spark's Kafka source where
-it has the same. Pure: nothing here asks a broker, and nothing needs Spark.
+"""Options of the source, `.option(…)`: names, defaults, precedence and errors, identical to Spark's Kafka source for
+common ones. Pure: no broker and no Spark needed.
 
-Spark gives options with names in lower case; here any case is taken, and a prefix `penstock.` too, as `kafka.` is by
-the Kafka source.
+Spark passes option names in lower case; any case is accepted, and the prefix `penstock.` too, like `kafka.` by the
+Kafka source.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CONNECTION: Final = (
 CONNECTION_PREFIXES: Final = ("tls.", "tables.")
 SELECTING: Final = ("subscribe", "subscribePattern", "assign")
 STARTING: Final = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
-"""Where to begin, the one that wins first."""
+"""Options for the start, in order of precedence."""
 ENDING: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 READING: Final = (
     "startingOffsetsByTimestampStrategy",
@@ -53,8 +53,8 @@ WRITING: Final = ("topic", "txnAppId", "txnVersion", "nullValues")
 NAMES: Final = (*CONNECTION, *SELECTING, *STARTING, *ENDING, *READING, *WRITING)
 
 PREFIX: Final = "penstock."
-PATIENCE_OF_STREAMS: Final = 120_000  # ms that a broker may be away: they run unattended
-PATIENCE_OF_BATCHES: Final = 30_000  # somebody may be waiting for the answer, and may have misspelt the address
+PATIENCE_OF_STREAMS: Final = 120_000  # ms of an outage that are tolerated: streams run unattended
+PATIENCE_OF_BATCHES: Final = 30_000  # a user may be waiting, or may have misspelt the address
 WITHOUT_ANY: Final = (
     ". There is no option at all: Spark gives sources in Python none of those of CREATE TABLE … USING penstock; CREATE "
     "TEMPORARY VIEW name USING penstock OPTIONS (…) keeps them, and penstock.spark.catalog() makes a view for "
@@ -73,11 +73,11 @@ _UNITS_OF_SIZE: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30
 
 
 class OptionRefused(ValueError):
-    """An option, or a combination of them, that is not allowed; the text says which, and what is."""
+    """An option, or a combination of options, that is not allowed; the text names it, and what is allowed."""
 
 
 class Given:
-    """Options as a user gave them, found by name in any case."""
+    """The user's options, by name in any case."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._by_name: dict[str, str] = {}
@@ -123,14 +123,14 @@ class Given:
         return text.lower() == "true"
 
     def choice(self, name: str, allowed: tuple[str, ...]) -> str:
-        """One of these words, the first of which is the default."""
+        """One of these words; the first is the default."""
         text = (self.text(name) or allowed[0]).lower()
         if text not in allowed:
             raise self.refused(name, f"{' or '.join(map(repr, allowed))} is allowed")
         return text
 
     def milliseconds(self, name: str, default: int) -> int:
-        """A time as Spark writes it: 15m, 10s, 1h, 500ms; a plain number is in ms."""
+        """A duration in Spark's format: 15m, 10s, 1h, 500ms; a plain number is in ms."""
         text = self.text(name)
         if text is None:
             return default
@@ -140,7 +140,7 @@ class Given:
         return int(int(found[1]) * _UNITS_OF_TIME[found[2] or "ms"])
 
     def size(self, name: str) -> int | None:
-        """A number of bytes as Spark writes it: 1000000, 64m, 1g."""
+        """A number of bytes in Spark's format: 1000000, 64m, 1g."""
         text = self.text(name)
         if text is None:
             return None
@@ -167,7 +167,7 @@ class Given:
         return found
 
     def retries(self, default: int = PATIENCE_OF_STREAMS) -> Retries:
-        """Nobody waits for a data directory: who holds it is a broker that will go on."""
+        """The retries. There are none for a data directory: it is held by a broker that will keep running."""
         timeout = self.milliseconds("retryTimeout", 0 if "path" in self else default)
         return Retries(
             timeout,
@@ -177,7 +177,7 @@ class Given:
         )
 
     def check_names(self) -> None:
-        """Refuse what is probably a misspelt option of ours. Whatever else is there is not our business."""
+        """Refuse options that are probably misspelt names of ours. All others are ignored."""
         for name in self._by_name:
             if name in _CANONICAL or name.startswith(CONNECTION_PREFIXES):
                 continue
@@ -193,16 +193,16 @@ class Given:
 
 
 class Retries(NamedTuple):
-    """Retries while the log does not answer; times in ms."""
+    """Retries while the log does not respond; times in ms."""
 
-    timeout: int = 120_000  # how long it is asked again, by the driver,
-    poll_timeout: int = 120_000  # and by tasks;
-    at_least: int = 3  # so often in any case,
-    interval: int = 10  # so soon at first
+    timeout: int = 120_000  # maximum time in the driver,
+    poll_timeout: int = 120_000  # and in tasks;
+    at_least: int = 3  # minimum number of retries,
+    interval: int = 10  # initial interval
 
 
 class Selection(NamedTuple):
-    """The partitions to read: those of named topics, of topics that match, or just these."""
+    """The partitions to read: of named topics, of topics that match a pattern, or these."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -216,22 +216,22 @@ class Selection(NamedTuple):
 
 
 class Position(NamedTuple):
-    """A start or end position, as the user wrote it: not resolved to offsets yet."""
+    """A start or end position, as given by the user: not resolved to offsets yet."""
 
     kind: Literal["earliest", "latest", "offsets", "times", "time"]
-    option: str  # that said so
+    option: str  # that defined it
     by_partition: dict[TopicPartition, int] = {}  # noqa: RUF012 - never changed; offsets, or times in ms
     time: int = 0  # ms
 
     def encode(self) -> str | dict[str, object]:
-        """For a stream's offset, where it says how the stream began."""
+        """For the start symbol in a stream's offset."""
         if self.kind in ("earliest", "latest"):
             return self.kind
         return {self.option: self.time if self.kind == "time" else nested(self.by_partition)}
 
 
 class Limits(NamedTuple):
-    """Limits of a micro-batch: its size, and how long it waits for more."""
+    """Limits of a micro-batch: its size, and the wait for more records."""
 
     rows: int | None = None
     bytes: int | None = None
@@ -244,15 +244,15 @@ class SourceOptions(NamedTuple):
     selection: Selection
     starting: Position
     ending: Position  # of a batch; a stream has no end
-    without_match: Literal["error", "latest"]  # when there is no record of a starting time or later
+    without_match: Literal["error", "latest"]  # if no record has the starting time or a later one
     limits: Limits
     least_tasks: int | None
     most_rows_in_task: int | None
     fail_on_data_loss: bool
     group: str | None
-    topics_live: int  # ms for which a list of topics is believed; -1: not at all
+    topics_live: int  # ms for which a list of topics is cached; -1: not at all
     retries: Retries
-    empty_is_null: bool  # an empty value stands for none
+    empty_is_null: bool  # an empty value becomes null
 
 
 def batch_options(options: Mapping[str, str]) -> SourceOptions:
@@ -359,7 +359,7 @@ def _assigned(given: Given, text: str) -> tuple[TopicPartition, ...]:
 
 
 def _position(given: Given, names: tuple[str, ...], default: Literal["earliest", "latest"]) -> Position:
-    """By precedence: one time for all, times by partition, offsets."""
+    """By precedence: one time for all partitions, times by partition, offsets."""
     one_time, times, offsets = names
     if one_time in given:
         return Position("time", one_time, time=given.number(one_time, 0, 0) or 0)
@@ -407,7 +407,7 @@ def _special(position: Position) -> set[int]:
 
 
 def nested(by_partition: Mapping[TopicPartition, int]) -> dict[str, object]:
-    """`{"topic": {"0": 23}}`, topics and partitions in order: Spark compares offsets as text."""
+    """`{"topic": {"0": 23}}`, with topics and partitions in order, as Spark compares offsets as text."""
     found: dict[str, dict[str, int]] = {}
     for place in sorted(by_partition):
         found.setdefault(place.topic, {})[str(place.partition)] = by_partition[place]

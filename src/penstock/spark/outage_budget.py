@@ -1,4 +1,4 @@
-"""Waiting for a broker that does not answer: it may be starting again, and a query should outlive that."""
+"""Waiting for a broker that does not respond: it may be restarting, and queries should survive that."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-POLICY: Final = RetryPolicy(base=0.05, cap=2.0, random=no_jitter)  # of attempts beyond those that are due anyway
+POLICY: Final = RetryPolicy(base=0.05, cap=2.0, random=no_jitter)  # of attempts beyond the minimum
 
 
 class OutageBudget:
-    """An outage budget: how long an outage may last, in ms, and how often is tried again at least, so many ms apart.
-    It begins anew whenever something succeeded."""
+    """An outage budget: the maximum duration of an outage, in ms, and a minimum number of retries, `interval` ms apart.
+    It starts over after every success."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class OutageBudget:
         self._tried = 0
 
     def wait_or_raise(self, error: LogUnavailable) -> None:
-        """Wait a while before the next try, or raise the error if it has been long enough."""
+        """Wait before the next attempt, or raise the error if the budget is used up."""
         now = self._clock()
         if self._since is None:
             self._since = now

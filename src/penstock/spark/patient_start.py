@@ -1,5 +1,5 @@
-"""Starting a streaming query on a busy machine. A query begins by starting Python processes, and Spark gives each of
-them ten seconds to come up, which no setting changes. One that failed there is started again."""
+"""Starting a streaming query on a busy machine. A query first starts Python processes, and Spark gives each of them ten
+seconds to come up, which is not configurable. A query that failed for this reason is started again."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ TOO_SLOW: Final = "Python worker failed to connect back"
 
 
 def start(writer: Any) -> StreamingQuery:
-    """Start the query of `df.writeStream…`, and wait until it has done a batch or has nothing to do."""
+    """Start the query of `df.writeStream…`, and wait until it has completed a batch or is idle."""
     return patiently(writer.start, threading.Event())
 
 
 def patiently(start: Callable[[], StreamingQuery], stopped: threading.Event) -> StreamingQuery:
-    """Start a query, once more if its processes were too slow, and wait until it has begun; not if it is `stopped`."""
+    """Start a query, again if its processes were too slow, and wait until it is working; not after `stopped` is set."""
     for attempt in range(ATTEMPTS):
         try:
             query = start()
-        except Exception as error:  # a Spark Connect server starts some of the processes before it answers
+        except Exception as error:  # a Spark Connect server starts some of the processes before it replies
             if TOO_SLOW not in str(error) or attempt == ATTEMPTS - 1:
                 raise
             continue

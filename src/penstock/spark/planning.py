@@ -1,6 +1,5 @@
-"""Read planning: partitions found, positions resolved, micro-batches limited, lost records noticed. Runs in Spark's
-driver, against any `Log`; reads no record and knows nothing of Spark.
-"""
+"""Read planning: finds partitions, resolves positions, limits micro-batches, and detects lost records. It runs in
+Spark's driver, with any `Log`; it reads no records and does not depend on Spark."""
 
 from __future__ import annotations
 
@@ -25,11 +24,11 @@ _REMEDY: Final = (
 
 
 class DataLost(Exception):
-    """Records that were to be read are not there any more, and the query is to fail then."""
+    """Records to be read no longer exist, and the query is configured to fail in this case."""
 
 
 class Planner:
-    """Decides for one query. `clock` tells ms that only grow."""
+    """The planner of one query. `clock` returns monotonic ms."""
 
     def __init__(self, log: Log, options: SourceOptions, clock: Callable[[], float]) -> None:
         self._log = log
@@ -40,7 +39,7 @@ class Planner:
         self._last_trigger: float | None = None
 
     def known(self) -> Known:
-        """The partitions that were asked for, as far as they exist, and what they hold now."""
+        """The requested partitions that exist, with their current bounds."""
         selection = self._options.selection
         if selection.pattern is not None:
             return dict(self._log.bounds(self._matching()))
@@ -56,7 +55,7 @@ class Planner:
         return self._topics
 
     def check_all_there(self, known: Known) -> None:
-        """Check that every topic and partition that was named exists."""
+        """Check that all named topics and partitions exist."""
         selection = self._options.selection
         there = {place.topic for place in known}
         missing = sorted({*selection.topics, *(place.topic for place in selection.assigned)} - there)
@@ -93,7 +92,7 @@ class Planner:
         return self._tasks(self._present(ranges, known))
 
     def resolved(self, position: Position, known: Known) -> Offsets:
-        """The offsets that a user's words mean at the moment."""
+        """The offsets of a position, at the moment."""
         match position.kind:
             case "earliest":
                 return {place: bounds.start for place, bounds in known.items()}
@@ -127,8 +126,8 @@ class Planner:
     def advance(
         self, begins: Mapping[TopicPartition, int], known: Known, limited: bool, may_wait: bool = True
     ) -> Offsets | None:
-        """The end of the micro-batch that begins there, or None if it should wait for more. What was not in `begins`
-        is new and is read from its first record."""
+        """The end of the micro-batch that starts at `begins`, or None if it should wait for more records. Partitions
+        that are not in `begins` are new, and read from their first record."""
         for place in sorted(begins.keys() - known.keys()):
             self._loss(f"{_name(place)} is gone; the stream had read it up to offset {begins[place]}.")
         starts = {place: self._start(place, begins.get(place, 0), bounds) for place, bounds in known.items()}
@@ -176,12 +175,12 @@ class Planner:
         return {place: fitting[place] - starts[place] for place in waiting}
 
     def micro_batch(self, begins: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> list[Range]:
-        """The ranges of a micro-batch's tasks. The same for the same offsets, unless records were lost."""
+        """The ranges of a micro-batch's tasks. Deterministic for the same offsets, unless records were lost."""
         known = self._bounds_of({place.topic for place in ends})
         ranges = []
         for place, end in sorted(ends.items()):
             begin = begins.get(place, 0)
-            if end < begin:  # a topic that was made anew: `advance` has complained
+            if end < begin:  # a recreated topic: `advance` has reported it
                 begin = known[place].start if place in known else end
             if end > begin:
                 ranges.append(Range(place, begin, end))
@@ -193,7 +192,8 @@ class Planner:
     # Both
 
     def _present(self, ranges: Iterable[Range], known: Known) -> list[Range]:
-        """The part of the ranges that the log holds; the query fails if that is not all, unless it may go on."""
+        """The part of the ranges that the log still holds; fails the query if records are missing, unless data loss is
+        accepted."""
         present = []
         for place, start, end in ranges:
             bounds = known.get(place)
@@ -218,7 +218,7 @@ class Planner:
 
 
 def capped(known: Known, target: Known) -> Known:
-    """As if nothing had come after `target` was looked at."""
+    """The bounds without records that arrived after `target`."""
     return {
         place: Bounds(bounds.start, max(bounds.start, min(bounds.high_watermark, target[place].high_watermark)))
         for place, bounds in known.items()

@@ -1,4 +1,4 @@
-"""The id of the streaming query that a batch in `foreachBatch` belongs to."""
+"""The id of the streaming query of a batch in `foreachBatch`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ if TYPE_CHECKING:
 
 
 def query_id(rows: DataFrame) -> str:
-    """Of the checkpoint: the same after every restart, another if somebody begins anew. Spark Connect does not tell
-    it, and it is empty there."""
+    """The id in the checkpoint: the same after every restart, different after a reset. Empty with Spark Connect, which
+    does not provide it."""
     try:
         return str(rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or "")
-    except Exception:  # noqa: BLE001 - what Connect raises for what it does not have is its own affair
+    except Exception:  # noqa: BLE001 - Connect raises various errors for missing features
         return ""

@@ -1,4 +1,4 @@
-"""A Spark session that can use Penstock, also on a busy machine, and the cause if one cannot."""
+"""Spark sessions for Penstock, also on a busy machine, and the diagnosis of unusable ones."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TASK_ATTEMPTS: Final = 4  # Spark's default on clusters
-WORKER_SECONDS: Final = 120  # a busy machine may take longer than Spark's 15 s until a worker says who it is
+WORKER_SECONDS: Final = 120  # a busy machine may need more than Spark's 15 s until a worker authenticates
 CHECK_SECONDS: Final = 60.0
 
 _LOCAL: Final = re.compile(r"local(?:\[(\d+|\*)\])?")
 
 
 class SessionUnusable(RuntimeError):
-    """A session whose workers cannot use Penstock. The text says why, and what to do."""
+    """A session whose workers cannot use Penstock. The text has the reason and a remedy."""
 
 
 def with_retries(master: str) -> str:
-    """A local master that runs a task again if its Python worker was killed, as a cluster does: by itself it fails the
-    whole query then."""
+    """A local master that retries a task if its Python worker was killed, like a cluster: by default, the whole query
+    fails."""
     threads = _LOCAL.fullmatch(master)
     return f"local[{threads[1] or 1},{TASK_ATTEMPTS}]" if threads else master
 
 
 def worker_settings() -> dict[str, str]:
-    """Spark's settings for Python workers that come up late."""
+    """Spark's settings for Python workers that start slowly."""
     return {"spark.python.authenticate.socketTimeout": f"{WORKER_SECONDS}s"}
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("penstock")` known to a session. Spark finds it by itself, unless a package of somebody else whose
-    name begins with `pyspark_` cannot be imported: then it finds none at all. Raises SessionUnusable."""
+    """Register `format("penstock")` in a session. Spark finds it by itself, unless another installed package whose name
+    begins with `pyspark_` cannot be imported: then it finds none at all. Raises SessionUnusable."""
     from penstock.spark.source import PenstockDataSource
 
     check_workers(spark)
@@ -49,9 +49,8 @@ def session(name: str = "penstock", **settings: str) -> SparkSession:
     """The running Spark session, or a new one with these settings (`**{"spark.master": "local[2]"}`). Raises
     SessionUnusable.
 
-    Spark starts its workers with the `python3` that it finds first, which need not be this one and then has no
-    Penstock; so that is said, unless it was said already. Workers may come up late, and tasks of a local session are
-    run again if a worker was killed."""
+    Spark starts its workers with the first `python3` on PATH, which may be another one without Penstock; so this sets
+    `PYSPARK_PYTHON` unless it is set. Workers may start slowly, and a local session retries tasks of killed workers."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -67,11 +66,11 @@ def session(name: str = "penstock", **settings: str) -> SparkSession:
 
 
 def check_workers(spark: SparkSession) -> None:
-    """Check that the Python of local workers has Penstock. What workers elsewhere have is seen there only."""
+    """Check that the Python of local workers has Penstock. Remote workers cannot be checked here."""
     try:
         context = spark.sparkContext
         python, local = str(context.pythonExec), str(context.master).startswith("local")
-    except Exception:  # noqa: BLE001 - Spark Connect has no context, and its workers are the server's
+    except Exception:  # noqa: BLE001 - Spark Connect has no context, and its workers are remote
         return
     if local and (problem := _problem(python, sys.executable)):
         raise SessionUnusable(problem)
@@ -94,7 +93,7 @@ def _problem(python: str, ours: str) -> str:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
-        return ""  # too busy to say; Spark itself will
+        return ""  # too busy to tell; Spark will report a problem
     if done.returncode == 0:
         return ""
     said = (done.stderr.strip().splitlines() or ["no reason given"])[-1]

@@ -1,11 +1,11 @@
 """`df.write.format("penstock")` and `df.writeStream.format("penstock")`: exactly once.
 
-Tasks bring their rows to the broker, where nobody sees them. When all have, the driver has them published by one call,
-known by who publishes and a number. Spark repeats what it does not know to have succeeded, with the same number; the
-broker does not. What a task that failed has left behind is cleaned up by the broker.
+Tasks stage their rows at the broker, where they are invisible. When all tasks are done, the driver publishes them with
+one call, identified by an application id and a number. Spark repeats calls whose success it does not know, with the
+same number; the broker recognizes them. The broker cleans up after failed tasks.
 
-In a stream, the object that commits is another than those that write, in another process: all it knows comes with the
-messages.
+In a stream, the object that commits is not one of those that write, and is in another process: it gets all information
+from the commit messages.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PIECE_BYTES: Final = 64 << 20
-"""What is brought to the broker at once, and kept until that has succeeded: a broker that starts again in the middle
-gets it once more, and the task goes on."""
+"""Size of a piece that is staged at once, and kept in memory until that has succeeded: it is sent again if the broker
+restarts meanwhile, so that the task survives."""
 
-QUERY: Final = "sql.streaming.queryId"  # Spark's own names for what it tells tasks
+QUERY: Final = "sql.streaming.queryId"  # Spark's names of task properties
 BATCH: Final = "streaming.sql.batchId"
 
 
 class SinkFailed(Exception):
-    """Spark did not tell what is needed."""
+    """Spark did not provide required information."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Sent(WriterCommitMessage):
 
 
 class PenstockWriter(DataSourceArrowWriter):
-    """Of a batch. It is made once, on the driver, and pickled to tasks and to the one that commits."""
+    """The writer of a batch query. It is created once, on the driver, and pickled for tasks and for the commit."""
 
     def __init__(self, schema: StructType, options: Mapping[str, str], overwrite: bool) -> None:
         self._options = batch_options(options, overwrite=overwrite)
@@ -104,7 +104,7 @@ def _task_property(name: str) -> str | None:
 
 
 def _sent(messages: Sequence[WriterCommitMessage | None]) -> list[Sent]:
-    """Of the tasks that succeeded, in their order."""
+    """The messages of successful tasks, in order."""
     return [message for message in messages if isinstance(message, Sent)]
 
 
@@ -112,7 +112,7 @@ def _sent(messages: Sequence[WriterCommitMessage | None]) -> list[Sent]:
 
 
 class _Task:
-    """One task's rows on their way to the broker."""
+    """Stages the rows of one task."""
 
     def __init__(self, options: SinkOptions, app: str, batch: int) -> None:
         self._options = options
@@ -136,7 +136,7 @@ class _Task:
 
 
 def pieces(batches: Iterator[pa.RecordBatch], size: int) -> Iterator[list[pa.RecordBatch]]:
-    """All batches in order, in lists of about so many bytes; none is empty."""
+    """All batches in order, in non-empty lists of about this many bytes."""
     held: list[pa.RecordBatch] = []
     taken = 0
     for batch in batches:
@@ -152,7 +152,7 @@ def pieces(batches: Iterator[pa.RecordBatch], size: int) -> Iterator[list[pa.Rec
 
 
 def _task_name() -> str:
-    """For whoever looks for what a task did."""
+    """A name that identifies the task for debugging."""
     context = TaskContext.get()
     if context is None:
         return "driver"
@@ -163,7 +163,7 @@ def _task_name() -> str:
 
 
 def publish(options: SinkOptions, batch: int, sent: Sequence[Sent]) -> None:
-    """Everything that the tasks have sent becomes visible, once."""
+    """Make everything that the tasks have staged visible, exactly once."""
     refs = [ref for message in sent for ref in message.refs]
     if not refs:
         return
@@ -181,8 +181,8 @@ def publish(options: SinkOptions, batch: int, sent: Sequence[Sent]) -> None:
 
 
 def discard(options: SinkOptions, sent: Sequence[Sent]) -> None:
-    """Nobody needs what the tasks have sent. What is published stays, and so does what is being published: the broker
-    sees to that. It also cleans up by itself, so nobody waits for one that does not answer."""
+    """Discard what the tasks have staged. The broker keeps what is published or being published. It also cleans up by
+    itself, so there is no wait for a broker that does not respond."""
     for message in sent:
         if not message.refs:
             continue
@@ -200,7 +200,7 @@ def _budget(retries: Retries, timeout: int) -> OutageBudget:
 
 
 def open_log(options: SinkOptions) -> Log:
-    """The process's connection: workers live longer than a task."""
+    """The connection of this process: workers live longer than a task."""
     from penstock.flight.connect import connect
 
     return connect(options.connection)

@@ -1,4 +1,4 @@
-"""The columns that can be written, and rows of them as the log takes them."""
+"""The columns that can be written, and their conversion to the log's format."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ALLOWED: Final[dict[str, tuple[DataType, ...]]] = {
 
 
 class ColumnsRefused(ValueError):
-    """A DataFrame that cannot be written; the text says why, and what to do."""
+    """A DataFrame that cannot be written; the text has the reason and a remedy."""
 
 
 class RowRefused(ValueError):
@@ -30,7 +30,7 @@ class RowRefused(ValueError):
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:
-    """`topic`: of all rows, if an option says so."""
+    """`topic`: of all rows, if set by an option."""
     names = [field.name.lower() for field in schema.fields]
     unknown = [field.name for field in schema.fields if field.name.lower() not in ALLOWED]
     if unknown or len(set(names)) < len(names):
@@ -53,7 +53,7 @@ def check_columns(schema: StructType, topic: str | None) -> None:
 
 
 def _simple(kind: DataType) -> str:
-    """A varchar is a string too."""
+    """The simple name of a type; a varchar is a string too."""
     return "string" if isinstance(kind, StringType) else kind.simpleString()
 
 
@@ -75,7 +75,7 @@ def _allowed() -> str:
 
 
 class Outgoing:
-    """Makes Spark's batches those that the log takes: our columns, in one schema, without rows that it refuses."""
+    """Converts Spark's batches to the log's: our columns in one schema, refusing invalid rows."""
 
     def __init__(self, schema: StructType, topic: str | None, null_is_empty: bool = False) -> None:
         import pyarrow as pa
@@ -88,7 +88,7 @@ class Outgoing:
         self.schema: pa.Schema = pa.schema([(it.name.lower(), to_arrow_type(it.dataType)) for it in fields])
 
     def shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Raises RowRefused."""
+        """Convert a batch. Raises RowRefused."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -97,7 +97,7 @@ class Outgoing:
             at = self.schema.get_field_index("value")
             empty = "" if pa.types.is_string(arrays[at].type) or pa.types.is_large_string(arrays[at].type) else b""
             arrays[at] = pc.fill_null(arrays[at], pa.scalar(empty, arrays[at].type))
-        shaped = pa.RecordBatch.from_arrays(arrays, schema=self.schema)  # cast, where Spark was set to use wider types
+        shaped = pa.RecordBatch.from_arrays(arrays, schema=self.schema)  # casts wider types, if configured in Spark
         self._check(shaped)
         return shaped
 

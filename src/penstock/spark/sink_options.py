@@ -1,4 +1,4 @@
-"""Options of the sink, `.option(…)`. Pure: nothing here asks a broker, and nothing needs Spark."""
+"""Options of the sink, `.option(…)`. Pure: no broker and no Spark needed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ MAX_VERSION: Final = 1 << 62
 
 class SinkOptions(NamedTuple):
     connection: dict[str, str]
-    topic: str | None  # of all rows; None: each row says its own
-    app: str | None  # who publishes, if the user says so
-    version: int | None  # which publication it is, in a batch
+    topic: str | None  # of all rows; None: in a column
+    app: str | None  # application id of the publication, if set by the user
+    version: int | None  # number of the publication, in a batch query
     retries: Retries
-    null_is_empty: bool = False  # a row without a value is written with an empty one
+    null_is_empty: bool = False  # a null value is written as an empty one
 
 
 def batch_options(options: Mapping[str, str], *, overwrite: bool) -> SinkOptions:

@@ -1,8 +1,8 @@
-"""`spark.read.format("penstock")` and `spark.readStream.format("penstock")`: the readers that Spark calls. What they
-read is decided in `planning`; here are Spark's rules of the game:
+"""`spark.read.format("penstock")` and `spark.readStream.format("penstock")`: the readers that Spark calls. `planning`
+decides what they read; this module follows Spark's rules:
 
-- The object is pickled to planners and workers before it was used, so it connects when it is first asked something.
-- An exception in a stream reader's constructor is hidden by Spark, so options are looked at later.
+- The object is pickled for planners and workers before its first use, so it connects lazily.
+- Spark hides an exception in a stream reader's constructor, so options are validated later.
 - No `pushFilters`: Spark 4.3 gives wrong results for DataFrames that are used twice.
 """
 
@@ -82,7 +82,7 @@ def driver_budget(retries: Retries) -> OutageBudget:
 
 
 def open_log(options: SourceOptions) -> Log:
-    """The process's connection: workers and planners live longer than a query's micro-batch."""
+    """The connection of this process: workers and planners live longer than a query's micro-batch."""
     from penstock.flight.connect import connect
 
     return connect(options.connection)
@@ -109,12 +109,12 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
         self._schema = schema
         self._given = dict(options)
-        self._target: Known | None = None  # of Trigger.AvailableNow: what was there when the query began
+        self._target: Known | None = None  # with Trigger.AvailableNow: the bounds at the start of the query
         self._latest: Known | None = None
         self._committed: Json | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what hangs on this process."""
+        """Excludes objects that belong to this process."""
         return {name: value for name, value in vars(self).items() if not isinstance(value, Planner | OutageBudget)}
 
     @cached_property
@@ -134,7 +134,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return symbol(self._options.starting)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Spark takes one limit; `latestOffset` obeys all that are set, unless Spark says to read everything."""
+        """Spark supports one limit; `latestOffset` applies all configured ones, unless Spark wants everything."""
         limits = self._options.limits
         if limits.rows is not None:
             return ReadMaxRows(limits.rows)
@@ -146,7 +146,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._budget.call(lambda: self._planner.known())
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
-        """Called when all micro-batches up to `start` are done, so this is also where progress can be told."""
+        """Called when all micro-batches up to `start` are complete, so this also commits their progress."""
         self._tell_progress(start)
         return self._budget.call(lambda: self._next(start, not isinstance(limit, ReadAllAvailable)))
 
@@ -162,7 +162,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = begun if first and begun is not None else decode(start)
         ends = planner.advance(begin, known, limited, may_wait=self._target is None)
         if ends is None or (not first and ends == begin):
-            return start  # not enough yet, or nothing new
+            return start  # not enough records yet, or none
         return encode(ends, begun)
 
     def reportLatestOffset(self) -> Json | None:  # noqa: N802
@@ -181,7 +181,8 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._tell_progress(end)
 
     def _tell_progress(self, done: Json) -> None:
-        """For tools that watch a group's lag. The checkpoint is what counts, so a failure here is only noted."""
+        """Commit offsets for tools that monitor a group's lag. The checkpoint is authoritative, so failures are only
+        logged."""
         group = self._options.group
         if group is None or is_symbol(done) or done == self._committed:
             return
@@ -193,7 +194,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def read_task(partition: InputPartition, schema: StructType, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """The rows of a task. Spark turns an empty list of tasks into one that has nothing to do."""
+    """The rows of a task. Spark replaces an empty list of tasks by a single one without work."""
     work: Range | None = partition.value
     if work is None:
         return iter(())
@@ -204,8 +205,8 @@ def read_task(partition: InputPartition, schema: StructType, options: SourceOpti
 def read_range(
     log: Callable[[], Log], work: Range, columns: list[str], options: SourceOptions
 ) -> Iterator[pa.RecordBatch]:
-    """All live records of the range; `columns` has `offset`. A broker that goes away is waited for; then the reading
-    goes on behind the last record that came."""
+    """All live records of the range; `columns` includes `offset`. Waits for a broker that becomes unavailable, and then
+    continues after the last record received."""
     retries = options.retries
     budget = OutageBudget(retries.poll_timeout, retries.at_least, retries.interval)
     start = work.start

@@ -1,5 +1,5 @@
-"""Streaming queries into topics in any output mode: for `foreachBatch`, exactly once. Spark lets sinks in Python have
-append and complete mode only, and complete only to replace everything, which a log does not do."""
+"""Streaming queries into topics in any output mode: for `foreachBatch`, exactly once. For sinks in Python, Spark
+supports only append and complete mode, and complete only for replacing everything, which a log cannot do."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def into_topic(topic: str, *, app: str, **options: Any) -> Callable[[DataFrame, int], None]:
-    """Write the rows of each batch to a topic. In output mode `update` these are the results that changed, in
-    `complete` all of them: with a column `key`, the last record of each key is what holds. `app` tells apart queries
-    that write to the same topic; `options` are those of the sink, with `_` for `.` if you like."""
+    """Write the rows of each batch to a topic. In output mode `update` these are the changed results, in `complete` all
+    of them: with a column `key`, the last record of each key is the current one. `app` distinguishes queries that write
+    to the same topic; `options` are those of the sink, with `_` for `.` if you like."""
     given = {name if "." in name else name.replace("_", "."): str(value) for name, value in options.items()}
 
     def write(rows: DataFrame, batch: int) -> None:

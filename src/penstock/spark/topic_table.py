@@ -1,8 +1,8 @@
-"""`penstock.spark.table()`: a topic as one DataFrame. What is in the topic's Delta table is read by Spark's own Parquet
-reader, which prunes columns and counts without reading; what came after it, by our source. Both are cut at the end
-offsets in one version of the table, so nothing is missing at the seam and nothing is there twice.
+"""`penstock.spark.table()`: a topic as one DataFrame. Records in the topic's Delta table are read by Spark's own
+Parquet reader, which prunes columns and counts without reading; later ones by our source. The seam is at the end
+offsets in one version of the table, so no record is missing or duplicated.
 
-Like every DataFrame of the source it is a snapshot: it ends where the topic ended when it was made.
+Like every DataFrame of the source it is a snapshot: it ends at the end of the topic when it was created.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from penstock.log.tables.table import Table
 
 TAKEN: Final = ("minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "retryTimeout")
-"""Options that are passed on to the source, besides those of the connection."""
+"""Options that are passed on to the source, besides connection options."""
 
-_WITH_A_MEANING: Final = re.compile(r"[\\{}\[\]*?]")  # in a path that Spark is given
-_HADOOP: Final = {"s3": "s3a", "gcs": "gs", "az": "abfss"}  # what Spark calls the file systems that deltalake calls so
+_WITH_A_MEANING: Final = re.compile(r"[\\{}\[\]*?]")  # special characters in Spark's paths
+_HADOOP: Final = {"s3": "s3a", "gcs": "gs", "az": "abfss"}  # Hadoop's names of deltalake's file systems
 
 
 class Moment(NamedTuple):
-    """A version of a table, or the one at a time."""
+    """A version of a table, by number or time."""
 
     version: int | str | None
-    timestamp: datetime | str | None  # or in the form of ISO 8601
+    timestamp: datetime | str | None  # or in ISO 8601
 
 
 class Past(NamedTuple):
@@ -50,7 +50,7 @@ class Past(NamedTuple):
     root: str
     files: list[str]
     ends: dict[int, int]
-    hidden: list[Column]  # conditions of rows that must not be seen; none, if all may
+    hidden: list[Column]  # conditions of invisible rows; empty: all are visible
 
 
 def table(
@@ -62,12 +62,12 @@ def table(
     timestamp: datetime | str | None = None,
     **options: Any,
 ) -> DataFrame:
-    """The topic as it is now: the columns of the source, or just these of them. With a `version`, or as of a
-    `timestamp`, what its Delta table had then, as far as that is still there.
+    """The topic as it is now: the columns of the source, or only these. With a `version`, or as of a `timestamp`, the
+    content of its Delta table then, if still retained.
 
-    Options are those of the source that say where the log is (`path`, or `bootstrap.servers`, `user`, `password`, …;
-    with `_` for `.` if you like), `includeHeaders`, and a few more: `minPartitions`, `maxRecordsPerPartition`,
-    `failOnDataLoss`, `retryTimeout`."""
+    Options are the source's connection options (`path`, or `bootstrap.servers`, `user`, `password`, …; with `_` for `.`
+    if you like), `includeHeaders`, and a few more: `minPartitions`, `maxRecordsPerPartition`, `failOnDataLoss`,
+    `retryTimeout`."""
     from penstock.flight.connect import connect
 
     check_workers(spark)
@@ -114,8 +114,8 @@ def _schema(given: Given, columns: Sequence[str] | None) -> StructType:
 
 
 def look(log: Log, topic: str, moment: Moment | None = None) -> tuple[Past, dict[TopicPartition, Bounds]]:
-    """The newest version of the table, and then how far the topic reaches: never the other way round, or the table
-    could have more than the topic."""
+    """The newest version of the table, and then the bounds of the topic: in this order, or the table could be ahead of
+    the topic."""
     info = log.table(topic)
     found = None if info is None else _open(info, topic, moment)
     bounds = {place: found for place, found in log.bounds([topic]).items() if place.topic == topic}
@@ -149,7 +149,7 @@ def version_at(url: str, options: Mapping[str, str], moment: Moment) -> int:
 
 
 def _visible(info: TableInfo, found: Table, bounds: Mapping[int, Bounds]) -> Past:
-    """The visible rows of the table: without those that retention, expiry or a removal has taken."""
+    """The visible rows of the table: without those removed by retention, expiry or deletion."""
     files: list[TableFile] = []
     hidden: list[Column] = []
     for partition, inner in bounds.items():
@@ -170,7 +170,7 @@ def _visible(info: TableInfo, found: Table, bounds: Mapping[int, Bounds]) -> Pas
 
 
 def for_spark(uri: str) -> str:
-    """A place as Spark wants it: with the name that Hadoop has for the file system."""
+    """A location in Spark's form: with Hadoop's name of the file system."""
     scheme, separator, rest = uri.partition("://")
     if not separator:
         scheme, rest = "file", uri
@@ -178,19 +178,19 @@ def for_spark(uri: str) -> str:
 
 
 def literal(path: str) -> str:
-    """Without a character that Spark would take for a pattern."""
+    """The path with escaped pattern characters."""
     return _WITH_A_MEANING.sub(lambda found: "\\" + found[0], path)
 
 
 def _past(spark: SparkSession, topic: str, past: Past, schema: StructType) -> DataFrame:
     stored = StructType([field for field in full_schema(headers=True) if field.name not in ("topic", "timestampType")])
     stored = stored.add(StructField("expires", TimestampType())).add(StructField("position", LongType()))
-    # Local files have sidecars, which Hadoop compares unasked; in object stores there are the checksums of pages.
+    # Local files have sidecars, which Hadoop verifies by default; object stores rely on page checksums.
     reader = spark.read.schema(stored).option("basePath", past.root)
     rows = reader.option("parquet.page.verify-checksum.enabled", "true").parquet(*past.files)
     for condition in past.hidden:
         rows = rows.where(~condition)
-    # All columns of the source may be null, and those of a table should not differ; a plain literal cannot.
+    # All columns of the source are nullable, and those of a table should be too; a plain literal is not.
     constant = {
         "topic": F.nullif(F.lit(topic), F.lit("")),
         "timestampType": F.nullif(F.lit(LOG_APPEND_TIME), F.lit(0)),

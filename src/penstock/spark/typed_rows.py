@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class NotTyped(ValueError):
-    """A topic without a typed table; the text says why that may be."""
+    """A topic without a typed table; the text has possible reasons."""
 
 
 def typed(
@@ -29,9 +29,9 @@ def typed(
     timestamp: datetime | str | None = None,
     **options: Any,
 ) -> DataFrame:
-    """The records of a topic with a schema, a column for each field of it, as far as they are in the topic's typed
-    table: that ends where the last closed segment ended. `_error` is null where a value fits. With a `version`, or as
-    of a `timestamp`, what it had then. Options are those of `table()` that say where the log is."""
+    """The records of a topic with a schema, with a column for each of its fields, as far as they are in the topic's
+    typed table, which ends with the last closed segment. `_error` is null if a value matches. With a `version`, or as
+    of a `timestamp`, the content at that time. Options are the connection options of `table()`."""
     import pyarrow as pa
     from deltalake import DeltaTable
 
@@ -55,4 +55,4 @@ def typed(
     if not files:
         return spark.createDataFrame([], schema)
     rows = spark.read.schema(schema).option("basePath", for_spark(url)).parquet(*files)
-    return rows.select(*map(quoted, schema.names))  # Spark puts what is in the names of folders last
+    return rows.select(*map(quoted, schema.names))  # Spark appends partition columns at the end

@@ -1,1 +1,1 @@
-"""Typed reading in Spark: `decode`. The columns themselves are `broker.schemas.arrow`'s."""
+"""Typed reading in Spark: `decode`. `broker.schemas.arrow` computes the columns."""

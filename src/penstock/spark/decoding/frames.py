@@ -1,4 +1,4 @@
-"""`penstock.spark.decode`: the values of a DataFrame as columns, by a schema of the registry or a given one."""
+"""`penstock.spark.decode`: the values of a DataFrame as columns, by a schema in the registry or a given one."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from penstock.spark.outage_budget import OutageBudget
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-REJECT_COLUMNS: Final = ("reason", "subject", "schema_version")  # the columns that rejected rows have besides
+REJECT_COLUMNS: Final = ("reason", "subject", "schema_version")  # additional columns of rejected rows
 
 
 class DecodeRefused(ValueError):
-    """A DataFrame or a schema that cannot be decoded; the text says why, and what to do."""
+    """A DataFrame or a schema that cannot be decoded; the text has the reason, and a remedy."""
 
 
 class Decoded(NamedTuple):
-    """Two DataFrames that have every row of the one that was decoded between them. Each is a query of its own."""
+    """Two DataFrames that together have every row of the decoded one. Each is a separate query."""
 
     rows: DataFrame
-    """The columns of the schema in the place of `value`, and all other columns as they were."""
+    """The columns of the schema in place of `value`, and all other columns unchanged."""
 
     rejected: DataFrame
-    """What did not fit: all columns as they were, and `reason`, `subject` and `schema_version`."""
+    """Rows that did not match: all columns unchanged, and `reason`, `subject` and `schema_version`."""
 
 
 def decode(
@@ -55,15 +55,15 @@ def decode(
         orders = decode(df, "order", bootstrap_servers="broker:8815")
         orders.rows.writeStream…, orders.rejected.writeStream…
 
-    `schema` is the name of a schema in the broker's registry, of which the latest version is taken now, or `version`;
-    `options` say where the log is and who asks, as for `format("penstock")`, with `_` for `.` if you like. With
-    `format` (`json`, `avro` or `protobuf`), `schema` is the definition itself, and nobody is asked.
+    `schema` is the name of a schema in the broker's registry, in its current latest version or in `version`; `options`
+    are the connection options of `format("penstock")`, with `_` for `.` if you like. With `format` (`json`, `avro` or
+    `protobuf`), `schema` is the definition itself, and no broker is needed.
 
-    The columns take the place of `value`; `into` puts them into one struct of that name instead. With `dates=False`
-    text of JSON Schema's formats `date` and `date-time` stays text. With `framing="confluent"` values begin with
-    Confluent's magic byte and the id of a schema, which is not looked up.
+    The columns replace `value`; `into` puts them into one struct of that name instead. With `dates=False` text of JSON
+    Schema's formats `date` and `date-time` stays text. With `framing="confluent"` values begin with Confluent's magic
+    byte and the id of a schema, which is not looked up.
 
-    Whether a row fits is decided by the broker's own validator. A row that does not is never an error."""
+    The broker's own validator decides whether a row matches. A row that does not is never an error."""
     if framing not in (None, CONFLUENT):
         raise DecodeRefused(f"framing is {framing!r}; allowed are None and {CONFLUENT!r}")
     described = _registered(schema, version, options) if format is None else _given(schema, format, version)

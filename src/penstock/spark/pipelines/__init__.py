@@ -1,4 +1,4 @@
-"""Pipelines on Spark: project folders, and what runs them. `current()` is for the code inside a project."""
+"""Pipelines on Spark: project folders, and running them. `current()` is for the code inside a project."""
 
 from penstock.spark.pipelines.project import Project, ProjectError, current
 

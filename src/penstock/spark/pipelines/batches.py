@@ -1,5 +1,5 @@
-"""Several outputs of one streaming query, in one function for `foreachBatch`. Each output knows its own batches, so all
-are exactly once, also if the query is killed between two."""
+"""Several outputs of one streaming query, in one function for `foreachBatch`. Each output tracks its own batches, so
+all are exactly once, even if the query is killed between two."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def read_once(write: WriteBatch) -> WriteBatch:
-    """Keep each batch while it is written: without this, every output reads and computes it again."""
+    """Cache each batch while it is written: otherwise every output would read and compute it again."""
 
     @wraps(write)
     def kept(rows: DataFrame, batch: int) -> None:

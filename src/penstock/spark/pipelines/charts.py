@@ -1,5 +1,5 @@
-"""Charts as SVG, by hand: lines over time or numbers, and bars. Nothing to install, nothing to load, readable on light
-and on dark pages. Pure: values in, text out."""
+"""Charts as SVG: lines over time or numbers, and bars. Without dependencies or scripts, readable on light and dark
+pages. Pure: values in, text out."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from html import escape
 from typing import Any, Final
 
 WIDTH, HEIGHT = 720, 260
-LEFT, RIGHT, TOP, BOTTOM = 70, 40, 14, 46  # margins around what is drawn
+LEFT, RIGHT, TOP, BOTTOM = 70, 40, 14, 46  # margins of the plot
 COLORS: Final = ("#2f6f9f", "#d1793b", "#4d9a5c", "#a2528f", "#8a7a35", "#5b62b5", "#b5484d", "#3c9a94")
-BAR = 22  # height of a bar, with the space below it
+BAR = 22  # height of a bar, including the space below it
 MAX_POINTS = 2_000  # of a line; more are thinned out
 
 Points = Sequence[tuple[Any, float]]
@@ -40,7 +40,7 @@ def lines(series: Mapping[str, Points], unit: str = "") -> str:
 
 
 def bars(values: Mapping[str, float], unit: str = "", marks: Mapping[str, float] | None = None) -> str:
-    """A bar for each value, with its number; a mark is a target on that bar."""
+    """A bar for each value, with its number; a mark is a target on its bar."""
     if not values:
         return _empty()
     marks = marks or {}
@@ -60,7 +60,7 @@ def bars(values: Mapping[str, float], unit: str = "", marks: Mapping[str, float]
 
 
 class _Scale:
-    """From values to places on the page."""
+    """Maps values to coordinates."""
 
     def __init__(self, values: Sequence[float], begin: float, end: float) -> None:
         self.low, self.high = min(values), max(values)
@@ -92,7 +92,7 @@ def _grid(up: _Scale, unit: str) -> list[str]:
 
 
 def _times(across: _Scale, times: bool) -> list[str]:
-    """Labels below: of times if they are such, else of numbers."""
+    """Labels of the x axis: times or numbers."""
     span = across.high - across.low
     form = "%H:%M:%S" if span < 300 else "%H:%M" if span < 172_800 else "%Y-%m-%d"
     marks = [across.low + span * part / 4 for part in range(5)] if times else across.ticks(6)

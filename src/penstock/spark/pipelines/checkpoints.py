@@ -1,8 +1,8 @@
-"""Spark's checkpoints of a query: how far each batch went, and when. Read only, while Spark writes them.
+"""Spark's checkpoints of a query: the offsets and times of its batches. Read-only, while Spark writes them.
 
-A checkpoint has a file for every batch in `offsets/`, written before it is run (first line `v1`, then what Spark wants
-to remember, then a line for each source), and one in `commits/`, written when all of it is done. Spark removes those
-of old batches. That is enough for rows, speed and lag, and needs nothing from the process that runs the query.
+A checkpoint has a file for every batch in `offsets/`, written before it runs (first line `v1`, then Spark's metadata,
+then a line for each source), and one in `commits/`, written when it is complete. Spark removes those of old batches.
+This is sufficient for rows, rate and lag, without the process that runs the query.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 from penstock.flight.log import TopicPartition
 from penstock.spark.offsets import FROM
 
-WINDOW = 10  # batches to look back for the speed
+WINDOW = 10  # number of batches for the rate
 
 
 class Entry(NamedTuple):
@@ -28,7 +28,7 @@ class Entry(NamedTuple):
 
 
 class Folders(Protocol):
-    """The part of a file system that is needed here."""
+    """The required part of a file system."""
 
     def list(self, path: str) -> list[Entry]: ...
 
@@ -44,7 +44,7 @@ class LocalFolders:
                     try:
                         entries.append(Entry(entry.name, entry.is_dir(), entry.stat().st_mtime))
                     except FileNotFoundError:
-                        continue  # Spark tidies up while we look
+                        continue  # Spark cleans up concurrently
         except (FileNotFoundError, NotADirectoryError):
             return []
         return entries
@@ -58,7 +58,7 @@ class LocalFolders:
 
 
 class RemoteFolders:
-    """Any place that pyarrow has a file system for."""
+    """Any file system that pyarrow supports."""
 
     def __init__(self, filesystem: Any) -> None:
         self._filesystem = filesystem
@@ -82,7 +82,7 @@ class RemoteFolders:
 
 
 def folders_at(url: str) -> tuple[Folders, str]:
-    """The file system that a URL is on, and the path there."""
+    """The file system of a URL, and the path on it."""
     if url.startswith("file://"):
         return LocalFolders(), unquote(urlsplit(url).path)
     from pyarrow.fs import FileSystem
@@ -92,7 +92,7 @@ def folders_at(url: str) -> tuple[Folders, str]:
 
 
 class Batch(NamedTuple):
-    """One batch of a query. Positions are where it ended, origins where its query began, if it says so."""
+    """One batch of a query. `positions` are its end offsets, `origins` the start offsets of its query, if present."""
 
     number: int
     began: float
@@ -107,8 +107,8 @@ class Checkpoint(NamedTuple):
 
 
 def find(folders: Folders, root: str) -> list[Checkpoint]:
-    """The checkpoints below a directory, by name. Declarative pipelines number theirs: a full refresh begins another,
-    and the highest number is the one that counts."""
+    """The checkpoints below a directory, by name. Declarative pipelines number theirs: a full refresh starts a new one,
+    and the highest number is the current one."""
     found: dict[str, tuple[int, str]] = {}
     for path in _with_offsets(folders, root, 6):
         parts = path.removeprefix(root).strip("/").split("/")
@@ -133,8 +133,8 @@ def _with_offsets(folders: Folders, path: str, depth: int) -> Iterator[str]:
 
 
 def batches(folders: Folders, path: str, window: int = WINDOW) -> list[Batch]:
-    """The last batches, in order; and the first, if it is still there: in checkpoints of earlier versions it alone says
-    where the query began."""
+    """The last batches, in order; and the first, if it still exists: in checkpoints of earlier versions only that one
+    has the start offsets of the query."""
     written = {int(entry.name) for entry in folders.list(f"{path}/offsets") if entry.name.isdigit()}
     committed = {int(entry.name): entry.modified for entry in folders.list(f"{path}/commits") if entry.name.isdigit()}
     result = []
@@ -148,14 +148,14 @@ def batches(folders: Folders, path: str, window: int = WINDOW) -> list[Batch]:
 def read_batch(number: int, text: bytes, committed: float | None) -> Batch:
     lines = text.split(b"\n")
     began = 0.0
-    # A version of Spark that keeps it elsewhere: then there is no speed, and the rest is right.
+    # Missing if a version of Spark stores it elsewhere: then only the rate is missing.
     with contextlib.suppress(msgspec.DecodeError, LookupError, TypeError):
         began = msgspec.json.decode(lines[1])["batchTimestampMs"] / 1000
     positions: dict[TopicPartition, int] = {}
     origins: dict[TopicPartition, int] | None = None
     for line in lines[2:]:
         ended, began_at = source_offsets(line)
-        for place, offset in ended.items():  # what two sources of a query both read is as far as the slower one is
+        for place, offset in ended.items():  # for a partition read by two sources, the slower one counts
             positions[place] = min(offset, positions.get(place, offset))
         if began_at is not None:
             origins = (origins or {}) | began_at
@@ -163,7 +163,8 @@ def read_batch(number: int, text: bytes, committed: float | None) -> Batch:
 
 
 def source_offsets(line: bytes) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int] | None]:
-    """The end offsets of a source's batch, and its query's start offsets if the line has them; nothing if not ours."""
+    """The end offsets of a source's batch, and its query's start offsets if the line has them; empty for other
+    sources."""
     try:
         document = msgspec.json.decode(line)
     except msgspec.DecodeError:

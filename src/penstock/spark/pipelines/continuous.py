@@ -1,4 +1,4 @@
-"""A continuous pipeline: a Python file of the project starts streaming queries, and they run until they are stopped."""
+"""A continuous pipeline: a Python file of the project starts streaming queries, which run until they are stopped."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.5
 START = "start"
-STARTS = ("start", "toTable")  # of a writer: what starts a query
+STARTS = ("start", "toTable")  # methods of a writer that start a query
 
 
 def entry(project: Project) -> Callable[[SparkSession, Project], Any]:
-    """`start` of the project's file. Raises ProjectError."""
+    """The function `start` of the project's file. Raises ProjectError."""
     path = os.path.join(project.directory, project.file.entry)
     spec = importlib.util.spec_from_file_location("penstock_pipeline", path)
     if not os.path.isfile(path) or spec is None or spec.loader is None:
@@ -44,7 +44,7 @@ def entry(project: Project) -> Callable[[SparkSession, Project], Any]:
 
 
 def _send_along(project: Project) -> None:
-    """Functions of the project go to a Spark Connect server, which does not have its files."""
+    """Pickle functions of the project by value for a Spark Connect server, which does not have its files."""
     from pyspark.cloudpickle import register_pickle_by_value
 
     home = os.path.join(project.directory, "")
@@ -60,8 +60,8 @@ def run(
     tell: Callable[[str], None],
     seen: Callable[[Sequence[Flow]], None] = lambda _: None,
 ) -> None:
-    """Until `stopped` is set, or no query is left. `seen` gets the flows whenever they were looked at. Raises RunFailed
-    if none is left because they failed, and SparkLost."""
+    """Run until `stopped` is set, or no query is left. `seen` is called with the flows after every check. Raises
+    RunFailed if none is left because of failures, and SparkLost."""
     with _one_after_another(stopped) as restarts:
         queries = _queries(project, entry(project)(spark, project))
     policy = project.file.restart.policy()
@@ -74,20 +74,20 @@ def run(
             supervisor.look(time.monotonic())
             seen(flows)
     finally:
-        with contextlib.suppress(Exception):  # of a Spark that is gone
+        with contextlib.suppress(Exception):  # Spark may be gone
             supervisor.stop()
     if supervisor.ended and supervisor.quarantined:
         raise RunFailed("; ".join(f"{flow.name}: {flow.error}" for flow in supervisor.quarantined))
 
 
 Restarts = dict[str, Callable[[], "StreamingQuery"]]
-"""How to start a query once more, by the id of its run."""
+"""Functions that start a query again, by the id of its run."""
 
 
 @contextlib.contextmanager
 def _one_after_another(stopped: threading.Event) -> Iterator[Restarts]:
-    """Queries on a busy machine begin one after the other: the next one when the one before has done a batch or has
-    nothing to do."""
+    """Start queries one by one, for busy machines: the next one when the previous one has completed a batch or is
+    idle."""
     restarts: Restarts = {}
     kept = [(kind, name, getattr(kind, name)) for kind in _writers() for name in STARTS]
     for kind, name, start in kept:
@@ -103,7 +103,7 @@ def _patient(
     start: Callable[..., StreamingQuery], stopped: threading.Event, restarts: Restarts
 ) -> Callable[..., StreamingQuery]:
     def start_and_wait(*args: Any, **options: Any) -> StreamingQuery:
-        again = partial(start, *args, **options)  # a writer starts as often as one likes
+        again = partial(start, *args, **options)  # a writer can be started repeatedly
         query = patiently(again, stopped)
         restarts[str(query.runId)] = again
         return query
@@ -112,7 +112,7 @@ def _patient(
 
 
 def _writers() -> tuple[Any, Any]:
-    """The classes that start queries: in a JVM of our own, and in a Spark Connect server."""
+    """The classes that start queries: in a local JVM, and in a Spark Connect server."""
     from pyspark.sql.connect.streaming.readwriter import DataStreamWriter as RemoteWriter
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -120,8 +120,7 @@ def _writers() -> tuple[Any, Any]:
 
 
 def check(spark: SparkSession, project: Project, tell: Callable[[str], None]) -> None:
-    """Everything up to the point where a query would be started: the file, the sources, the columns.
-    Raises RunFailed."""
+    """Do everything except starting queries: load the file, resolve sources and columns. Raises RunFailed."""
     from pyspark.errors import PySparkException
 
     def refrain(writer: Any, *_: object, **__: object) -> Any:
@@ -140,7 +139,7 @@ def check(spark: SparkSession, project: Project, tell: Callable[[str], None]) ->
 
 
 def _rows(writer: Any) -> DataFrame:
-    """The rows that a writer would write. With Spark Connect nothing has looked at it so far."""
+    """The rows of a writer. With Spark Connect they have not been analyzed yet."""
     if hasattr(writer, "_df"):
         return cast("DataFrame", writer._df)
     from pyspark.sql.connect.dataframe import DataFrame as RemoteFrame

@@ -1,7 +1,7 @@
-"""One run of a declarative pipeline: its definitions become a graph in the Spark Connect server, which runs it.
+"""One run of a declarative pipeline: registers its definitions as a graph in the Spark Connect server, which runs it.
 
-This does what Spark's own `spark-pipelines` does, with its parts, in a session of ours: so the catalog is the
-project's, the checkpoints are where the project says, and what happens can be followed.
+It uses the parts of Spark's own `spark-pipelines`, in our session: so the catalog is the project's, the checkpoints are
+where the project wants them, and the run can be monitored.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FLOW = re.compile(r"Flow '?(?P<flow>[\w.`-]+?)'? (?:is|has) (?P<phase>[A-Z]+)")
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """A refresh: the datasets to compute again from the beginning, and whether to run anything at all."""
+    """A refresh: the datasets to recompute from scratch, and whether it is a dry run."""
 
     full: Sequence[str] = ()
     all: bool = False
@@ -33,11 +33,11 @@ class Refresh:
 
 
 class RunFailed(Exception):
-    """The pipeline did not get to its end. The text is Spark's."""
+    """The pipeline did not complete. The text is Spark's."""
 
 
 def specification(project: Project) -> Path:
-    """Raises ProjectError."""
+    """The path of the pipeline's specification. Raises ProjectError."""
     for name in SPECS:
         path = Path(project.directory, name)
         if path.is_file():
@@ -46,7 +46,7 @@ def specification(project: Project) -> Path:
 
 
 def run(spark: SparkSession, project: Project, refresh: Refresh, tell: Callable[[str], None]) -> None:
-    """Raises RunFailed. `tell` hears every event of the run, as a line."""
+    """Raises RunFailed. `tell` is called with every event of the run, as a line."""
     from pyspark.errors import PySparkException
     from pyspark.pipelines.cli import load_pipeline_spec, register_definitions
     from pyspark.pipelines.spark_connect_graph_element_registry import SparkConnectGraphElementRegistry
@@ -87,6 +87,6 @@ def _message(event: dict[str, Any]) -> str:
 
 
 def flow_phase(message: str) -> tuple[str, str] | None:
-    """The flow that an event is about, and its phase: ("orders", "completed")."""
+    """The flow and phase of an event: ("orders", "completed")."""
     match = _FLOW.search(message)
     return (match["flow"].replace("`", "").rpartition(".")[2], match["phase"].lower()) if match else None

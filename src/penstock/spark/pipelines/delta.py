@@ -1,10 +1,9 @@
-"""Streaming queries into Delta tables, exactly once and without loss: for `foreachBatch`, without a jar.
+"""Streaming queries into Delta tables, exactly once and lossless: for `foreachBatch`, without a jar.
 
-Each commit of a table carries the number of the batch that made it, under the query's id, so a batch that Spark runs
-again after a crash finds itself there and does nothing. No value is changed to fit: what a table cannot hold exactly
-is refused, or goes to the table's quarantine, as its policy says. Spark, DuckDB, pandas and whatever else knows Delta
-can read the tables while they are written. A batch passes through the driver's memory: bound it with
-`maxOffsetsPerTrigger`.
+Each commit of a table has the number of its batch, under the query's id, so a batch that Spark repeats after a crash is
+recognized and skipped. No value is changed to fit: values that a table cannot represent exactly are refused, or go to
+the table's quarantine, according to its policy. Spark, DuckDB, pandas and other Delta readers can read the tables while
+they are written. A batch passes through the driver's memory: limit it with `maxOffsetsPerTrigger`.
 """
 
 from __future__ import annotations
@@ -43,8 +42,8 @@ logger = logging.getLogger(__name__)
 WriteBatch = Callable[["DataFrame", int], None]
 
 TIDY_EVERY = 50  # batches
-KEEP_DAYS = 7  # of versions: so far back goes time travel
-FILE_BYTES = 8 << 20  # smaller files are made one; each time it is done, replaced files stay for KEEP_DAYS
+KEEP_DAYS = 7  # of versions, for time travel
+FILE_BYTES = 8 << 20  # smaller files are merged; the replaced ones are kept for KEEP_DAYS
 
 
 def append(
@@ -57,12 +56,12 @@ def append(
     keep_days: int = KEEP_DAYS,
     options: Mapping[str, str] | None = None,
 ) -> WriteBatch:
-    """Add the rows of each batch to a table. `app` tells apart queries that write to the same one; `policy` says what
-    becomes of rows that are not as the table is (`fail`, `add_columns`, `quarantine`), `quarantine` where bad rows go
-    (default: a table beside this one, `…_quarantine`); `options` are deltalake's storage options.
+    """Append the rows of each batch to a table. `app` distinguishes queries that write to the same one; `policy`
+    defines the handling of rows that do not match the table (`fail`, `add_columns`, `quarantine`), `quarantine` the
+    table for bad rows (default: next to this one, `…_quarantine`); `options` are deltalake's storage options.
 
-    `partition_by` names columns by whose values files are kept apart (a date, for large tables), and `keep_days` says
-    how far back time travel goes; both count when the table is made."""
+    `partition_by` names columns by which files are partitioned (a date, for large tables), and `keep_days` limits time
+    travel; both apply when the table is created."""
     return _Writer(url, app, policy, quarantine, tuple(partition_by), keep_days, dict(options or {})).append
 
 
@@ -78,9 +77,9 @@ def upsert(
     keep_days: int = KEEP_DAYS,
     options: Mapping[str, str] | None = None,
 ) -> WriteBatch:
-    """Replace the rows with the same keys, and add the others. Of rows with the same keys, the one with the greatest
-    `order` wins, in a batch and against the table: `order=("offset",)` for records of a keyed topic. Without an order
-    a key comes at most once in a batch, as in aggregates in output mode `update`, and the later batch wins."""
+    """Replace the rows with the same keys, and insert the others. Of rows with the same keys, the one with the greatest
+    `order` wins, in a batch and against the table: `order=("offset",)` for records of a keyed topic. Without an order a
+    key may occur only once in a batch, as in aggregates in output mode `update`, and the later batch wins."""
     partitions = tuple(partition_by)
     return _Writer(
         url, app, policy, quarantine, partitions, keep_days, dict(options or {}), tuple(keys), tuple(order)
@@ -127,7 +126,7 @@ class _Writer:
         _tidy(table, batch)
 
     def _checked(self, table: DeltaTable | None, data: pa.Table, app_id: str, batch: int) -> pa.Table:
-        """The rows that the table takes, as it has them. Those that it does not are in the quarantine then."""
+        """The rows that the table accepts, in its schema. Others have been written to the quarantine."""
         schema = self._schema(table, data, batch)
         found = self._with_winners(conform(data, schema))
         if not found.misfits:
@@ -153,7 +152,7 @@ class _Writer:
         return schema
 
     def _evolve(self, table: DeltaTable, schema: pa.Schema) -> None:
-        """A commit of its own: done before the rows come, and harmless if they never do."""
+        """Add the new columns in a separate commit: before the rows, and harmless without them."""
         from deltalake import write_deltalake
 
         write_deltalake(table, schema.empty_table(), mode="append", schema_mode="merge")
@@ -181,7 +180,8 @@ class _Writer:
         return self.policy == "quarantine" or self.quarantine is not None
 
     def _put_aside(self, data: pa.Table, found: Conformed, app_id: str, batch: int) -> None:
-        """Before the good rows, and known by the same number: whatever is run again, nothing is there twice."""
+        """Write bad rows to the quarantine, before the good rows and with the same batch number, so that a repeated
+        batch writes nothing twice."""
         url = self.quarantine or beside(self.url)
         if _is_done(_open(url, self.options), app_id, batch):
             return
@@ -230,7 +230,7 @@ def _append(
     partition_by: Sequence[str],
     keep_days: int,
 ) -> None:
-    """To the table, which is made if it is not there."""
+    """Append to the table, which is created if it does not exist."""
     from deltalake import DeltaTable, write_deltalake
 
     made: dict[str, Any] = {}
@@ -242,13 +242,13 @@ def _append(
 
 
 def _tidy(table: DeltaTable | None, batch: int) -> None:
-    """Many small batches make many small files. Whatever goes wrong here can be done later."""
+    """Merge the small files of many small batches. Failures are only logged: a later run repeats it."""
     if table is None or batch % TIDY_EVERY != TIDY_EVERY - 1:
         return
     try:
         table.update_incremental()
         table.optimize.compact(target_size=FILE_BYTES)
-        table.vacuum(dry_run=False)  # what its properties do not keep
+        table.vacuum(dry_run=False)  # as its retention properties allow
         table.create_checkpoint()
         table.cleanup_metadata()
     except Exception:

@@ -1,4 +1,4 @@
-"""Starts the process that runs Spark for a pipeline, hears what it tells, and ends it."""
+"""Starts, monitors and ends the process that runs Spark for a pipeline."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from penstock.spark.pipelines.location import LOG, RUNNER, is_running, restart_i
 from penstock.spark.pipelines.project import Project
 from penstock.spark.pipelines.runner import Event
 
-LOG_BYTES = 16 << 20  # then the log of earlier runs is put aside
+LOG_BYTES = 16 << 20  # above this, the log of earlier runs is rotated
 
 
 class Driver:
-    """One run. It has a session of its own, so that Ctrl-C at the terminal reaches only whoever started it, which can
-    then ask for an end in good order."""
+    """One run. It has its own process session, so that Ctrl-C at the terminal reaches only the parent, which can then
+    stop it gracefully."""
 
     def __init__(self, project: Project, master: str | None, refresh: Refresh, environment: Mapping[str, str]) -> None:
         os.makedirs(project.local, exist_ok=True)
         self.log = os.path.join(project.local, LOG)
         if not is_running(project.local):
-            restart_is_due(project.local)  # of a run whose driver was killed: this is the restart
+            restart_is_due(project.local)  # a request for a run whose driver was killed: this run is the restart
             with contextlib.suppress(FileNotFoundError):
                 if os.stat(self.log).st_size > LOG_BYTES:
                     os.replace(self.log, self.log + ".1")
@@ -57,7 +57,7 @@ class Driver:
             os.close(theirs)
 
     def events(self, seconds: float) -> list[Event] | None:
-        """Events since the last call; waits so long for one. None when the runner has ended."""
+        """Events since the last call, waiting up to this time for one. None when the runner has ended."""
         if not select.select([self._events], [], [], seconds)[0]:
             return []
         data = os.read(self._events, 1 << 16)
@@ -67,17 +67,17 @@ class Driver:
         return [msgspec.json.decode(line, type=Event) for line in lines]
 
     def stop(self) -> None:
-        """Ask for an end."""
+        """Ask the runner to end."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Do not wait. The JVM and the workers see that they are alone, and end too; the next run goes on."""
+        """Kill without waiting. The JVM and the workers notice and end too; the next run continues."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
     def close(self) -> int:
-        """Wait for it, and return its exit code."""
+        """Wait for the end, and return the exit code."""
         code = self.process.wait()
         os.close(self._events)
         if self.process.stdin is not None:

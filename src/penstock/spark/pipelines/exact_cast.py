@@ -1,8 +1,8 @@
-"""Exact casts: the values of an Arrow array in another type, each the same value or none. Whatever would change a value
-is a misfit, and stays out: 2.7 and "7" are no bigint, 3 billion is no int, 0.1 is no decimal.
+"""Exact casts: the values of an Arrow array in another type, without changing any value. A value that would change is a
+misfit, and is left out: 2.7 and "7" are not bigint, 3 billion is not int, 0.1 is not decimal.
 
-A number goes into any other type of numbers in which it is exactly the same number; everything else only into its own
-kind. Structs and lists are looked into; a field that is missing becomes null where it may.
+A number can be cast to any numeric type that represents exactly the same number; all other values only within their own
+kind. Structs and lists are cast recursively; a missing field becomes null if it is nullable.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MAX_SHOWN: Final = 80  # characters of a value in a text
+MAX_SHOWN: Final = 80  # characters of a value in an error text
 
 _FAMILIES: Final = (
     ("integer", "is_integer"),
@@ -32,26 +32,26 @@ _FAMILIES: Final = (
 _EXACT_BY_VALUE: Final = frozenset(
     {("integer", "float"), ("integer", "decimal"), ("float", "integer"), ("decimal", "integer")}
 )
-"""Families of which some values are also values of the other. Of 0.1 there is no double, and of a double no decimal
-that anybody would expect."""
+"""Pairs of families with common values. Floats and decimals are not among them: no double is exactly 0.1, and the exact
+decimal of a double is not what users expect."""
 
 
 class Misfit(NamedTuple):
-    """A value that its column cannot hold: where, and why."""
+    """A value that its column cannot hold: the column, and the reason."""
 
-    column: str  # with the fields that lead to it: `address.zip`
+    column: str  # with nested fields: `address.zip`
     reason: str
 
 
 class Cast(NamedTuple):
-    """Values in their new type, null where one is a misfit; and the first misfit of each row that has one."""
+    """Values in their new type, null for misfits; and the first misfit of each row that has any."""
 
     values: pa.Array
     misfits: dict[int, Misfit]
 
 
 def exact_cast(values: pa.Array, field: pa.Field, path: str = "") -> Cast:
-    """The values as those of this field."""
+    """Cast the values to the type of this field."""
     import pyarrow as pa
 
     path = path or field.name
@@ -65,7 +65,7 @@ def exact_cast(values: pa.Array, field: pa.Field, path: str = "") -> Cast:
 
 
 def missing(count: int, field: pa.Field, path: str = "") -> Cast:
-    """A column or field that nobody gave."""
+    """A missing column or field."""
     import pyarrow as pa
 
     misfit = Misfit(path or field.name, "missing, and the column is NOT NULL")
@@ -73,12 +73,12 @@ def missing(count: int, field: pa.Field, path: str = "") -> Cast:
 
 
 def unknown(values: pa.Array, path: str) -> dict[int, Misfit]:
-    """Values of a column or field that the table does not have. Null is no value."""
+    """Misfits for the values of a column or field that the table does not have. Null is not a value."""
     return {row: Misfit(path, f"{_shown(values[row])}, and the table has no such column") for row in _present(values)}
 
 
 def sql_name(kind: pa.DataType) -> str:
-    """A type as SQL calls it: bigint, not int64."""
+    """The SQL name of a type: bigint, not int64."""
     from pyspark.sql.pandas.types import from_arrow_type
 
     try:
@@ -105,13 +105,13 @@ def _cast(values: pa.Array, kind: pa.DataType, path: str) -> Cast:
 
 
 def _family(kind: pa.DataType) -> str | None:
-    """Types between which a cast can be exact; None: of no other type than itself."""
+    """The family of types between which a cast can be exact; None: only to itself."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(kind):
         return "instant" if kind.tz else "local time"
     if pa.types.is_map(kind):
-        return f"map of {sql_name(kind)}"  # names of its parts differ, and Spark does not see them
+        return f"map of {sql_name(kind)}"  # the names of its parts may differ, and are invisible to Spark
     return next((family for family, test in _FAMILIES if getattr(pa.types, test)(kind)), None)
 
 
@@ -122,7 +122,7 @@ def _by_value(values: pa.Array, kind: pa.DataType, path: str) -> Cast:
         cast = values.cast(kind)
     except pa.ArrowInvalid:
         return _one_by_one(values, kind, path)
-    if pa.types.is_floating(values.type) and pa.types.is_floating(kind):  # the only cast that rounds without a word
+    if pa.types.is_floating(values.type) and pa.types.is_floating(kind):  # the only cast that rounds silently
         return _without(values, cast, _rounded(values, cast), path, kind)
     return Cast(cast, {})
 
@@ -134,7 +134,7 @@ def _rounded(values: pa.Array, cast: pa.Array) -> list[int]:
 
 
 def _one_by_one(values: pa.Array, kind: pa.DataType, path: str) -> Cast:
-    """Some fit and some do not."""
+    """Cast value by value, if only some of them fit."""
     import pyarrow as pa
 
     cast, bad = [], []

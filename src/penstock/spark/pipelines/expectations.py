@@ -1,12 +1,12 @@
-"""Data quality expectations: rules that rows must meet, what becomes of rows that do not, and their counts.
+"""Data quality expectations: rules for rows, the handling of rows that break them, and counts.
 
     RULES = rules(
         ("has an id", "order_id IS NOT NULL", "drop"),
         ("sells something", "quantity > 0", "warn"),
     )
 
-A condition is SQL; where it is null, it is not met. `warn` keeps the row, `drop` leaves it out, `fail` ends the query.
-All work on streams and on tables. Counts belong into `foreachBatch`, where `delta.append` keeps those of a batch once.
+A condition is SQL; null counts as not met. `warn` keeps the row, `drop` removes it, `fail` ends the query. All work on
+streams and on tables. Use counts in `foreachBatch`, where `delta.append` stores those of a batch exactly once.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class Expectations:
             raise ValueError(f"names of expectations differ; there are {', '.join(names)}")
 
     def enforce(self, rows: DataFrame) -> DataFrame:
-        """The rows that are kept. One that breaks a rule of action `fail` ends the query; the error names the rule."""
+        """The rows that are kept. A row that breaks a rule with action `fail` ends the query with an error that names
+        the rule."""
         kept = [self._kept(rule) for rule in self.rules if rule.action != "warn"]
         return rows.where(reduce(and_, kept)) if kept else rows
 
@@ -69,7 +70,7 @@ class Expectations:
         return found.where("size(broken) > 0")
 
     def count(self, rows: DataFrame) -> DataFrame:
-        """One row for each rule: `rule`, `condition`, `action`, how many `rows` there were, and how many `broke` it."""
+        """One row for each rule: `rule`, `condition`, `action`, the number of `rows`, and of those that `broke` it."""
         from pyspark.sql import functions as fn
 
         counts = [

@@ -1,4 +1,4 @@
-"""The Java that Spark would run with, and the message for somebody who has none."""
+"""The Java installation that Spark would use, and the message if there is none."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Mapping
 from typing import NamedTuple
 
-OLDEST = 17  # what PySpark 4 was built for
+OLDEST = 17  # required by PySpark 4
 PACKAGE = "openjdk-17-jre-headless"
 HOW_TO_GET = f"""\
   Debian, Ubuntu:  sudo apt install {PACKAGE}
@@ -26,7 +26,7 @@ class Java(NamedTuple):
 
 
 class JavaMissing(Exception):
-    """There is no Java that Spark could run on. The text says what was found, and how to get one."""
+    """There is no Java that Spark can use. The text says what was found, and how to install one."""
 
     def __init__(self, found: str) -> None:
         super().__init__(f"Spark needs Java {OLDEST} or newer, and {found}.\n{HOW_TO_GET}")
@@ -34,7 +34,7 @@ class JavaMissing(Exception):
 
 
 def find_java(environment: Mapping[str, str]) -> Java:
-    """The one that Spark's own scripts would take: `JAVA_HOME`'s, else the first on PATH. Raises JavaMissing."""
+    """The Java that Spark's scripts would use: `JAVA_HOME`'s, else the first on PATH. Raises JavaMissing."""
     home = environment.get("JAVA_HOME")
     if home:
         path, origin = os.path.join(home, "bin", "java"), f"JAVA_HOME={home}"
@@ -58,7 +58,7 @@ def find_java(environment: Mapping[str, str]) -> Java:
 
 
 def major_version(text: str) -> int | None:
-    """From what `java -version` prints. Before 9, the number that counts was the second: 1.8."""
+    """From the output of `java -version`. Before 9, the second number was the major version: 1.8."""
     match = _VERSION.search(text)
     if match is None:
         return None

@@ -1,4 +1,4 @@
-"""One run at a time in one place, and what is known of the last one after it ended, however it ended."""
+"""The local directory of a pipeline: one run at a time, and the state of the last one, however it ended."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import msgspec
 LOCK = "LOCK"
 STATE = "run.json"
 LOG = "spark.log"
-RESTART = "restart"  # a file: the run that ends is to be followed by another
+RESTART = "restart"  # a file: the ending run is to be followed by another
 RUNNER = "penstock.spark.pipelines.runner"  # the module that runs a pipeline
-WAIT_FOR_JVM = 60.0  # seconds that an orphaned JVM gets to notice that its driver is gone
+WAIT_FOR_JVM = 60.0  # seconds in which an orphaned JVM must notice that its driver is gone
 
 
 class FlowTrouble(msgspec.Struct):
@@ -28,7 +28,7 @@ class FlowTrouble(msgspec.Struct):
 
 
 class RunState(msgspec.Struct):
-    """The last run, or the one that is going on. Written by the process that runs Spark."""
+    """The last or current run. Written by the process that runs Spark."""
 
     pid: int
     kind: str
@@ -38,16 +38,16 @@ class RunState(msgspec.Struct):
     jvm: int = 0
     ended: float | None = None
     error: str = ""
-    flows: dict[str, str] = {}  # flow → its last word
+    flows: dict[str, str] = {}  # flow → its last phase
     troubles: dict[str, FlowTrouble] = {}
 
 
 class PipelineBusy(Exception):
-    """Another run has this place. The text says which."""
+    """Another run holds this directory. The text names it."""
 
 
 class PipelineLocation:
-    """The local directory of a project while this process runs it."""
+    """The local directory of a project, locked while this process runs it."""
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
@@ -109,7 +109,7 @@ def is_running(directory: str) -> bool:
 
 
 def ask_to_stop(directory: str) -> int | None:
-    """Ask the process that runs the pipeline for an end. Its id; None if none runs, or it is only just starting."""
+    """Ask the process that runs the pipeline to end. Returns its id; None if there is none, or it is only starting."""
     pid = _runner(directory)
     if pid is not None:
         with contextlib.suppress(ProcessLookupError):
@@ -118,7 +118,7 @@ def ask_to_stop(directory: str) -> int | None:
 
 
 def ask_to_restart(directory: str) -> int | None:
-    """As `ask_to_stop`, but whoever started the run starts another when it has ended."""
+    """As `ask_to_stop`, but the parent of the run starts another one when it has ended."""
     if _runner(directory) is None:
         return None
     with open(os.path.join(directory, RESTART), "wb"):
@@ -127,7 +127,7 @@ def ask_to_restart(directory: str) -> int | None:
 
 
 def restart_is_due(directory: str) -> bool:
-    """Whether somebody asked for a restart of the run that has ended. True once."""
+    """Whether a restart of the ended run was requested. True once."""
     try:
         os.unlink(os.path.join(directory, RESTART))
     except FileNotFoundError:
@@ -143,7 +143,7 @@ def _runner(directory: str) -> int | None:
 
 
 def wait_for_end(directory: str, seconds: float, sleep: Callable[[float], None] = time.sleep) -> bool:
-    """Whether no run holds the directory any more; waits so long for that."""
+    """Wait up to this time until no run holds the directory. Whether that is so."""
     for _ in range(max(1, int(seconds / 0.25))):
         if not is_running(directory):
             return True
@@ -152,8 +152,8 @@ def wait_for_end(directory: str, seconds: float, sleep: Callable[[float], None] 
 
 
 def wait_for_orphan(state: RunState | None, sleep: Callable[[float], None] = time.sleep) -> bool:
-    """A driver that was killed leaves its JVM alone for a moment, with the catalog and perhaps a batch in its hands.
-    Wait until that is gone; False if it does not go."""
+    """Wait until the JVM of a killed driver has ended: for a moment it still uses the catalog, and perhaps executes a
+    batch. False if it does not end."""
     if state is None or not state.jvm:
         return True
     for _ in range(int(WAIT_FOR_JVM / 0.25)):
@@ -164,7 +164,7 @@ def wait_for_orphan(state: RunState | None, sleep: Callable[[float], None] = tim
 
 
 def _runs(pid: int, program: bytes) -> bool:
-    """Numbers of processes are used again, so being there is not enough."""
+    """Whether this process runs the program: process ids are reused, so the id alone is not enough."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as stream:
         return program in stream.read()
     return False

@@ -1,4 +1,4 @@
-"""The ends of the log, for the lag of a pipeline. While it does not answer, lag is unknown and nobody waits for it."""
+"""The ends of the log, for the lag of a pipeline. While it does not respond, lag is unknown, without waiting."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RETRY_SECONDS: Final = 10.0  # between two attempts to reach a log
 
 
 def log_ends(project: Project) -> Callable[[Collection[str]], Ends | None]:
-    """A function that asks for the ends of these topics; None if there is no answer."""
+    """A function that returns the ends of these topics; None if there is no response."""
     from penstock.flight.connect import connect
     from penstock.flight.errors import FlightLogError
 

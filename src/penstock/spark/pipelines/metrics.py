@@ -1,9 +1,9 @@
-"""Metrics of a pipeline, for alerts: a file in Prometheus' text format, `metrics.prom` in the pipeline's place, written
-anew every few seconds while it runs and once when it ends. The node exporter's textfile collector reads such files; the
-rules for them are in `deploy/prometheus/pipeline-alerts.yml`.
+"""Metrics of a pipeline, for alerts: a file in Prometheus' text format, `metrics.prom` in the pipeline's directory,
+rewritten every few seconds while it runs and once when it ends. The node exporter's textfile collector reads such
+files; the alert rules are in `deploy/prometheus/pipeline-alerts.yml`.
 
-A file and no port: a pipeline that has died leaves its last figures and their time behind, and nothing has to be found
-or opened to read them.
+A file instead of a port: a pipeline that has died leaves its last metrics and their time behind, and no port has to be
+discovered or opened.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def render(name: str, state: RunState, flows: Sequence[FlowProgress], now: float
     add("up", float(state.ended is None))
     add("written_timestamp_seconds", now)
     troubles = state.troubles
-    for flow, phase in list(state.flows.items()):  # the runner goes on while this is written
+    for flow, phase in list(state.flows.items()):  # the runner continues concurrently
         trouble = troubles.get(flow)
         add("flow_up", float(phase == "running" and state.ended is None), flow=flow)
         add("flow_quarantined", float(phase == "quarantined"), flow=flow)
@@ -72,7 +72,7 @@ def _escaped(text: str) -> str:
 
 
 def write(directory: str, text: str) -> None:
-    """Whoever reads sees the old file or the new one."""
+    """Replace the file atomically."""
     path = os.path.join(directory, FILE)
     with open(path + ".new", "w") as stream:
         stream.write(text)

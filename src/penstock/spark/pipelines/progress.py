@@ -1,7 +1,8 @@
-"""Progress of a pipeline: rows, rows a second, lag of each partition, the last batch, and when it will be through.
+"""Progress of a pipeline: rows, rows per second, lag of each partition, the last batch, and the estimated time to catch
+up.
 
-Everything here is computed from checkpoints and from the bounds of the log, so that it can be asked for by anybody, at
-any time: while another process runs the pipeline, and after it ended.
+It is computed from checkpoints and from the bounds of the log, so that it is available to any process at any time:
+while another process runs the pipeline, and after that has ended.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ Ends = Mapping[TopicPartition, int]
 class PartitionProgress(NamedTuple):
     place: TopicPartition
     position: int
-    lag: int | None  # None: the log could not be asked
+    lag: int | None  # None: the log did not respond
 
 
 class FlowProgress(NamedTuple):
     """One streaming query."""
 
     name: str
-    rows: int | None  # offsets that are done since it first began; None: it reads no topics, or that is not known
+    rows: int | None  # offsets processed since its first start; None: it reads no topics, or unknown
     rate: float | None  # rows a second, over the last batches
-    batch: int | None  # the last one that is done
-    committed: float | None  # when that was
+    batch: int | None  # the last completed one
+    committed: float | None  # time of its completion
     partitions: tuple[PartitionProgress, ...]
 
     @property
@@ -39,14 +40,14 @@ class FlowProgress(NamedTuple):
 
     @property
     def eta(self) -> float | None:
-        """Seconds until it has caught up, at its speed of late."""
+        """Seconds until it has caught up, at its recent rate."""
         if self.lag == 0:
             return 0.0
         return self.lag / self.rate if self.lag and self.rate else None
 
 
 def flow_progress(name: str, batches: Sequence[Batch], ends: Ends | None) -> FlowProgress:
-    """`ends`: the ends of the log, None if it could not be asked."""
+    """`ends`: the ends of the log, None if it did not respond."""
     done = [batch for batch in batches if batch.committed is not None]
     if not done:
         return FlowProgress(name, None, None, None, None, ())
@@ -61,23 +62,24 @@ def flow_progress(name: str, batches: Sequence[Batch], ends: Ends | None) -> Flo
 
 
 def _rows(done: Sequence[Batch]) -> int | None:
-    """Partitions that are in no origin came later, and were read from their beginning."""
+    """Offsets processed since the start. Partitions without an origin were added later, and read from their
+    beginning."""
     last = done[-1]
     origins = done[0].origins if last.origins is None else last.origins
     if origins is None:
-        return None  # a checkpoint of an earlier version that has lost its first batch
+        return None  # a checkpoint of an earlier version whose first batch was removed
     return max(0, sum(position - origins.get(place, 0) for place, position in last.positions.items()))
 
 
 def _rate(done: Sequence[Batch]) -> float | None:
-    """From the beginning of the first of the last batches that follow each other, to the end of the last."""
+    """The rate over the last consecutive batches: from the start of the first to the end of the last."""
     last = done[-1]
     run = [last]
     for batch in reversed(done[:-1]):
         if batch.number != run[0].number - 1:
             break
         run.insert(0, batch)
-    if len(run) > 1:  # the first one only says where the second began
+    if len(run) > 1:  # the first one only provides the start offsets of the second
         before, run = run[0].positions, run[1:]
     elif last.number == 0:
         before = last.origins or {}
@@ -90,7 +92,7 @@ def _rate(done: Sequence[Batch]) -> float | None:
 
 
 class Watch:
-    """Looks at a project's checkpoints, and asks the log for its ends."""
+    """Reads a project's checkpoints, and the ends of the log."""
 
     def __init__(self, url: str, ends: Callable[[Collection[str]], Ends | None]) -> None:
         self._url = url
@@ -105,7 +107,7 @@ class Watch:
 
 
 def seconds_text(seconds: float | None) -> str:
-    """A duration for somebody who watches: one unit is enough."""
+    """A duration for display, in a single unit."""
     if seconds is None:
         return "–"
     if seconds < 1:

@@ -1,8 +1,8 @@
-"""A pipeline's project folder: what `pipeline.toml` says, and where everything that a run leaves behind is kept.
+"""A pipeline's project folder: the contents of `pipeline.toml`, and the locations of all files of a run.
 
-A project is of one of two kinds. A declarative one holds datasets for Spark Declarative Pipelines
-(`transformations/`), and a run takes what is new and ends. A continuous one holds a Python file whose function starts
-streaming queries, which run until they are stopped. All that a run keeps is below one directory, `place`.
+There are two kinds of projects. A declarative one holds datasets for Spark Declarative Pipelines (`transformations/`),
+and a run processes new records and ends. A continuous one holds a Python file whose function starts streaming queries,
+which run until they are stopped. All files of a run are below one directory, `place`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from penstock.retry import RetryPolicy, no_jitter
 
 FILE = "pipeline.toml"
 SPECS = ("spark-pipeline.yml", "spark-pipeline.yaml")
-ENV_DIRECTORY = "PENSTOCK_PROJECT"  # which project the code in it belongs to, for the process that runs it
-ENV_BROKER = "PENSTOCK_PROJECT_BROKER"  # a broker's address that goes before the file's
+ENV_DIRECTORY = "PENSTOCK_PROJECT"  # the project directory, for code in the process that runs it
+ENV_BROKER = "PENSTOCK_PROJECT_BROKER"  # a broker's address that overrides the file's
 
 Kind = Literal["declarative", "continuous"]
 
@@ -29,22 +29,22 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 
 class ProjectError(Exception):
-    """The project cannot be used. The text names the file and what to do."""
+    """The project cannot be used. The text names the file and a remedy."""
 
 
 class SparkSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`[spark]`: what it runs on."""
+    """`[spark]`: the Spark environment."""
 
     master: str = "local[2]"
-    python: str = ""  # of the workers; empty: the one that runs this
+    python: str = ""  # of the workers; empty: the current one
     conf: dict[str, str | int | float | bool] = {}
 
 
 class RestartSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`[restart]`: queries of a continuous pipeline that fail."""
+    """`[restart]`: handling of failed queries of a continuous pipeline."""
 
-    attempts: Annotated[int, msgspec.Meta(ge=1)] = 5  # failures in a row, without a batch, until it is quarantined
-    first_seconds: Annotated[float, msgspec.Meta(ge=0)] = 1.0  # before the first restart; each time twice as long,
+    attempts: Annotated[int, msgspec.Meta(ge=1)] = 5  # consecutive failures without a batch before quarantine
+    first_seconds: Annotated[float, msgspec.Meta(ge=0)] = 1.0  # before the first restart; doubled each time,
     longest_seconds: Annotated[float, msgspec.Meta(ge=0)] = 60.0  # up to this
 
     def policy(self) -> RetryPolicy:
@@ -52,7 +52,7 @@ class RestartSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class ProjectFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """`pipeline.toml`, as written."""
+    """The contents of `pipeline.toml`."""
 
     name: str
     kind: Kind
@@ -66,13 +66,13 @@ class ProjectFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Project:
-    """A project with all its paths made absolute. Code in the project gets it as `pipeline`."""
+    """A project with absolute paths. Code in the project gets it as `pipeline`."""
 
     def __init__(self, directory: str, file: ProjectFile, broker: Mapping[str, str]) -> None:
         self.directory = directory
         self.file = file
         self.broker = dict(broker)
-        """Options of `format("penstock")` that say which broker, and as whom."""
+        """Connection options of `format("penstock")`: address and credentials."""
 
     @property
     def name(self) -> str:
@@ -80,23 +80,23 @@ class Project:
 
     @property
     def topics(self) -> dict[str, str]:
-        """The names of topics, by what the project calls them."""
+        """The names of topics, by their aliases in the project."""
         return self.file.topics
 
     @property
     def settings(self) -> dict[str, Any]:
-        """`[settings]`: whatever the project's own code wants to be told."""
+        """`[settings]`: arbitrary values for the project's own code."""
         return self.file.settings
 
     @property
     def place(self) -> str:
-        """The directory of all that a run keeps: a path, or the URL of one."""
+        """The directory of all files of runs: a path or a URL."""
         place = self.file.place
         return place if is_url(place) else os.path.normpath(os.path.join(self.directory, place))
 
     @property
     def local(self) -> str:
-        """The part of it that must be on this machine: lock, log, and Spark's catalog."""
+        """The part of it that must be local: lock, log, and Spark's catalog."""
         return os.path.join(self.directory, "state") if is_url(self.place) else self.place
 
     @property
@@ -108,15 +108,15 @@ class Project:
         return self._url("checkpoints")
 
     def checkpoint(self, query: str) -> str:
-        """The checkpoint of a query of this name, for `option("checkpointLocation", …)`."""
+        """The checkpoint location of a query with this name, for `option("checkpointLocation", …)`."""
         return f"{self.checkpoints}/{quote(query, safe='')}"
 
     def table(self, name: str) -> str:
-        """The address of the Delta table of this name: a path, or a URL."""
+        """The location of the Delta table with this name: a path, or a URL."""
         return f"{self.place}/tables/{quote(name, safe='')}"
 
     def _url(self, part: str) -> str:
-        """A URL, because Spark takes a bare path for one on the cluster's default file system."""
+        """A URL, because Spark resolves a bare path on the cluster's default file system."""
         return f"{self.place}/{part}" if is_url(self.place) else f"file://{quote(self.place)}/{part}"
 
 
@@ -154,14 +154,14 @@ def load(directory: str, environment: Mapping[str, str]) -> Project:
 
 
 def current(environment: Mapping[str, str] | None = None) -> Project:
-    """The project that the running code belongs to. With Spark's own `spark-pipelines` that is the working directory.
-    Raises ProjectError."""
+    """The project of the running code. With Spark's own `spark-pipelines` that is the working directory. Raises
+    ProjectError."""
     environment = os.environ if environment is None else environment
     return load(environment.get(ENV_DIRECTORY) or os.getcwd(), environment)
 
 
 def check_name(name: str) -> str:
-    """A name that can be a folder, a table and part of a topic's name. Raises ProjectError."""
+    """Check that a name can be used for a folder, a table and in a topic's name. Raises ProjectError."""
     if not _NAME.fullmatch(name):
         raise ProjectError(
             f"{name!r} is no name for a pipeline: it begins with a letter and has letters, digits, - and _, at most 64"
@@ -170,7 +170,7 @@ def check_name(name: str) -> str:
 
 
 def _filled(path: str, key: str, value: str, environment: Mapping[str, str]) -> str:
-    """Passwords belong in the environment: `${NAME}` stands for what is there."""
+    """Substitute environment variables, `${NAME}`: passwords belong in the environment."""
 
     def fill(match: re.Match[str]) -> str:
         if match[1] not in environment:

@@ -1,5 +1,5 @@
-"""The quarantine of a table: rows that it could not hold, each with the reason, in a Delta table beside it. Its columns
-are always the same, so that nothing can be wrong for it."""
+"""The quarantine of a table: rows that it could not hold, each with the reason, in a Delta table next to it. Its
+columns are fixed, so that every row can be stored."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SUFFIX: Final = "_quarantine"
 
 
 def beside(url: str) -> str:
-    """The address of a table's quarantine."""
+    """The location of a table's quarantine."""
     return url.rstrip("/") + SUFFIX
 
 
@@ -33,8 +33,8 @@ def schema() -> pa.Schema:
             ("quarantined_at", pa.timestamp("us", "UTC")),
             ("app", pa.string()),
             ("batch", pa.int64()),
-            ("row", pa.int64()),  # in the batch
-            ("topic", pa.string()),  # these three, if the rows have such columns
+            ("row", pa.int64()),  # number in the batch
+            ("topic", pa.string()),  # these three if the rows have such columns
             ("partition", pa.int32()),
             ("offset", pa.int64()),
             ("column", pa.string()),
@@ -45,7 +45,7 @@ def schema() -> pa.Schema:
 
 
 def quarantined(rows: pa.Table, misfits: Mapping[int, Misfit], app: str, batch: int, now: datetime) -> pa.Table:
-    """The rows of the quarantine for these of a batch."""
+    """The quarantine's rows for these misfits of a batch."""
     import pyarrow as pa
 
     found = []
@@ -73,7 +73,7 @@ _ORIGIN_TYPES: Final = {"topic": str, "partition": int, "offset": int}
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it. Bytes are text if they can be, else base64."""
+    """A value as JSON. Bytes become text if they are UTF-8, else base64."""
     match value:
         case dict():
             return {str(name): _plain(inner) for name, inner in value.items()}

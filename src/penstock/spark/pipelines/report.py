@@ -1,7 +1,7 @@
-"""The report of a run: one HTML file with everything in it, made of the pipeline's tables.
+"""The report of a run: one self-contained HTML file, generated from the pipeline's tables.
 
-A project's `report.py` has `report(pipeline)`, which returns a `Report`. A run writes it to `report.html` in its place
-when it ends, and a continuous one every minute; `penstock pipeline report` writes it at any time.
+A project's `report.py` defines `report(pipeline)`, which returns a `Report`. A run writes it to `report.html` in its
+directory when it ends, a continuous one every minute; `penstock pipeline report` writes it at any time.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ table { border-collapse: collapse; font-size: 13px } td, th { padding: .2rem .7r
 
 
 class Report:
-    """Sections, each of one query in DuckDB's SQL on the tables of a pipeline. A table that is not there yet is no
-    error: its section says so."""
+    """Sections, each from one query in DuckDB's SQL on the tables of a pipeline. A missing table is not an error: its
+    section says so."""
 
     def __init__(self, pipeline: Project, title: str = "") -> None:
         self._pipeline = pipeline
@@ -95,7 +95,7 @@ class Report:
 
 
 class _NotThere(Exception):
-    """A table that no run has made so far."""
+    """A table that no run has created yet."""
 
 
 def _fetched(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
@@ -127,7 +127,7 @@ def has_report(project: Project) -> bool:
 
 
 def write_report(project: Project) -> str:
-    """Make it anew; the path of the file. Raises ProjectError if the project has none."""
+    """Write the report; returns the path of the file. Raises ProjectError if the project has none."""
     path = os.path.join(project.directory, CODE)
     spec = importlib.util.spec_from_file_location("penstock_report", path)
     if not has_report(project) or spec is None or spec.loader is None:

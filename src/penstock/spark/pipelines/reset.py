@@ -1,5 +1,5 @@
-"""Beginning a continuous pipeline anew, all of it or some flows: their checkpoints go, and with them the tables that
-they wrote, since what is read again would be in them twice. What is in topics stays: a log is only ever added to."""
+"""Resets a continuous pipeline, or some of its flows: removes their checkpoints, and the tables that they wrote, since
+repeated records would be duplicates there. Records in topics stay: a log is append-only."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Removal(NamedTuple):
 
 
 def flows(project: Project) -> list[str]:
-    """The flows that have a checkpoint."""
+    """The flows with a checkpoint."""
     folders, root = checkpoints.folders_at(project.checkpoints)
     return [found.name for found in checkpoints.find(folders, root)]
 
 
 def plan(project: Project, names: Sequence[str], *, tables: bool) -> list[Removal]:
-    """The directories to remove, so that these flows begin anew; of all flows, if none is named. A table belongs to the
-    flow of the same name, and so do its quarantine and the counts of its expectations. Raises ProjectError."""
+    """The directories to remove in order to reset these flows; all flows, if none is named. A table belongs to the flow
+    of the same name, and so do its quarantine and the counts of its expectations. Raises ProjectError."""
     folders, root = checkpoints.folders_at(project.checkpoints)
     found = {each.name: each.path for each in checkpoints.find(folders, root)}
     unknown = sorted(set(names) - found.keys())
@@ -61,6 +61,6 @@ def _tables(project: Project) -> list[str]:
 
 
 def _same_place(url: str, path: str) -> str:
-    """The address of a path on the file system of a URL."""
+    """The URL of a path on the same file system as a URL."""
     scheme, separator, _ = url.partition("://")
     return path if scheme == "file" else f"{scheme}{separator}{path}"

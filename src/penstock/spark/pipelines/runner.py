@@ -1,7 +1,8 @@
-"""The process that runs Spark for one run of a pipeline. Started by `penstock.spark.pipelines.driver`, which talks to
-the user; this one keeps the place, the state file and the session, and what Spark prints goes to a log.
+"""The process that runs Spark for one run of a pipeline. It is started by `penstock.spark.pipelines.driver`, which
+interacts with the user; this one manages the directory, the state file and the session, and Spark's output goes to a
+log.
 
-It ends cleanly on SIGTERM or SIGINT, and also when whoever started it is gone: its standard input is at an end then.
+It ends gracefully on SIGTERM or SIGINT, and also when its parent is gone: then its standard input ends.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ from penstock.spark.pipelines.supervision import Flow, SparkLost
 
 logger = logging.getLogger(__name__)
 
-STOP_SECONDS = 60.0  # then it ends the hard way, which loses nothing either
+STOP_SECONDS = 60.0  # then it exits immediately, which loses nothing either
 BUSY, FAILED, UNUSABLE, LOST = 3, 1, 2, 4
-TROUBLE = ("failed", "restarting", "quarantined")  # phases of a flow that come with a reason
-STACK = "JVM stacktrace:"  # what comes after it in Spark's texts is for the log
+TROUBLE = ("failed", "restarting", "quarantined")  # phases of a flow with an error text
+STACK = "JVM stacktrace:"  # the rest of Spark's text is only for the log
 
 
 class Event(msgspec.Struct, omit_defaults=True):
-    """An event from the runner to its driver, a line of JSON each."""
+    """An event from the runner to its driver, encoded as a line of JSON."""
 
     kind: str  # ready, flow, line, failed, done
     text: str = ""
@@ -53,7 +54,7 @@ class Event(msgspec.Struct, omit_defaults=True):
 
 
 class Stopped(BaseException):
-    """Somebody wants an end."""
+    """A stop was requested."""
 
 
 class Runner:
@@ -121,7 +122,7 @@ class Runner:
         if is_declarative:
             declarative.specification(self._project)
         sessions = open_session(self._project, self._master, connect=is_declarative)
-        self._take_signals()  # Spark has put handlers of its own in their place
+        self._take_signals()  # Spark has installed its own handlers
         self._state.jvm = sessions.jvm
         self._state.phase = "running"
         self._save()
@@ -138,11 +139,11 @@ class Runner:
                 continuous.run(sessions.spark, self._project, self._stopped, self._heard, self._seen)
         finally:
             self._begun = False
-            with contextlib.suppress(Exception):  # of a Spark that is gone; what failed is being told already
+            with contextlib.suppress(Exception):  # Spark may be gone; the failure is already being reported
                 sessions.stop()
 
     def _seen(self, flows: Sequence[Flow]) -> None:
-        """The restarts and errors of flows."""
+        """Record the restarts and errors of flows."""
         troubles = {flow.name: FlowTrouble(flow.restarts, flow.error) for flow in flows if flow.error}
         if troubles != self._state.troubles:
             self._state.troubles = troubles
@@ -158,7 +159,7 @@ class Runner:
             self._write_report()
 
     def _write_report(self) -> None:
-        """Write it now, if the project has one; a failure is noted, and the run goes on."""
+        """Write the report now, if the project has one; failures are only logged."""
         try:
             if has_report(self._project):
                 write_report(self._project)
@@ -166,7 +167,7 @@ class Runner:
             logger.exception("the report could not be written")
 
     def _write_metrics(self, watch: Watch) -> None:
-        """Write them now; a failure is noted, and the next time is soon."""
+        """Write the metrics now; failures are only logged, as the next attempt is soon."""
         try:
             flows = watch.look()
             if self._state.ended is None or self._ended.is_set():
@@ -191,7 +192,7 @@ class Runner:
         self._save()
         self._ended.set()
         if not self._refresh.dry:
-            self._write_metrics(Watch(self._project.checkpoints, lambda _: None))  # nobody waits for the log now
+            self._write_metrics(Watch(self._project.checkpoints, lambda _: None))  # do not wait for the log now
             self._write_report()
         self.tell(Event("failed", error) if error else Event("done", phase))
 
@@ -215,11 +216,11 @@ class Runner:
             return
         if self._project.file.kind == "declarative" or self._refresh.dry:
             self._begun = False
-            raise Stopped  # out of the wait for the next event; what was begun is done again by the next run
+            raise Stopped  # leaves the wait for the next event; the next run repeats unfinished work
 
 
 def _end_with_parent() -> None:
-    """Standard input is a pipe from whoever started this, and nothing is ever written to it."""
+    """End when the parent does: standard input is a pipe from it, to which nothing is ever written."""
 
     def wait() -> None:
         try:
@@ -251,7 +252,7 @@ def main() -> None:
     code = Runner(project, given.master, refresh, given.events).run()
     logging.shutdown()
     sys.stdout.flush()
-    os._exit(code)  # Spark's threads have nothing left to say that anybody wants to hear
+    os._exit(code)  # without waiting for Spark's threads
 
 
 if __name__ == "__main__":

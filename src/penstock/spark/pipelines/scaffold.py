@@ -8,13 +8,13 @@ from importlib.resources.abc import Traversable
 
 from penstock.spark.pipelines.project import FILE, Kind, ProjectError, check_name
 
-FILLED = (".toml", ".yml", ".md")  # code is copied as it is
+FILLED = (".toml", ".yml", ".md")  # code is copied unchanged
 
 
 def write_project(
     directory: str, name: str, kind: Kind, broker: str = "127.0.0.1:8815", memory: str = "1g"
 ) -> list[str]:
-    """Write a new project into a directory that is empty or not there. The paths of its files, from there.
+    """Write a new project into a directory that is empty or does not exist. Returns the relative paths of its files.
     Raises ProjectError."""
     check_name(name)
     directory = os.path.abspath(directory)

@@ -1,10 +1,10 @@
-"""Spark sessions for pipelines, with everything set that a pipeline needs and nobody should have to know.
+"""Spark sessions for pipelines, with the settings that pipelines need.
 
-- Workers run the Python of this process (`PYSPARK_PYTHON`): Spark itself would take the first `python3` on PATH.
-- The catalog is kept (Hive's, in Derby, in the project's own place): with Spark's default, which is in memory, the
-  second run of a declarative pipeline finds its tables' files without its tables, and fails.
-- State is in RocksDB, shuffles are small, the web page is off, times are UTC.
-- A Spark Connect server of our own, which declarative pipelines need, gets a free port: the usual one is for one only.
+- Workers run the Python of this process (`PYSPARK_PYTHON`): Spark itself would use the first `python3` on PATH.
+- The catalog is persistent (Hive's, in Derby, in the project's directory): with Spark's default, which is in memory,
+  the second run of a declarative pipeline finds its tables' files without its tables, and fails.
+- State is in RocksDB, shuffles are small, the web UI is off, times are UTC.
+- A local Spark Connect server, which declarative pipelines need, gets a free port, so that several can run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 
 
 def configuration(project: Project, master: str) -> dict[str, str]:
-    """Spark's settings for a session of our own: ours first, then the project's, which win."""
+    """Spark's settings for a driver in this process: our defaults, overridden by the project's."""
     settings = {
         "spark.app.name": project.name,
         "spark.master": with_retries(master),
@@ -41,7 +41,7 @@ def configuration(project: Project, master: str) -> dict[str, str]:
         "spark.sql.warehouse.dir": project.warehouse,
         "spark.sql.execution.arrow.maxRecordsPerBatch": "32768",
         **worker_settings(),
-        # Flows of a declarative pipeline that start at once are too much for a busy machine, which fails to start them.
+        # Starting many flows of a declarative pipeline at the same time fails on a busy machine.
         "spark.sql.pipelines.execution.maxConcurrentFlows": "2" if master.startswith("local") else "8",
         "spark.sql.pipelines.maxFlowRetryAttempts": "5",
         "spark.sql.pipelines.execution.watchdog.minRetryTime": "1s",
@@ -51,7 +51,7 @@ def configuration(project: Project, master: str) -> dict[str, str]:
             f"jdbc:derby:;databaseName={os.path.join(project.local, 'catalog')};create=true"
         ),
     }
-    if master.startswith("local"):  # so that nothing of it can be reached from outside, and no name has to resolve
+    if master.startswith("local"):  # not reachable from outside, and independent of name resolution
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     settings |= {key: _text(value) for key, value in project.file.spark.conf.items()}
     return settings
@@ -62,14 +62,14 @@ def _text(value: str | int | float | bool) -> str:
 
 
 def remote(environment: Mapping[str, str], master: str | None) -> str | None:
-    """The Spark Connect server to use: what was asked for on the command line goes before the environment."""
+    """The Spark Connect server to use: the command line overrides the environment."""
     if master is not None:
         return master if master.startswith("sc://") else None
     return environment.get("SPARK_REMOTE") or None
 
 
 class Sessions:
-    """The session of one run, and the way to end it. `jvm` is the process id of our own JVM, 0 if it is elsewhere."""
+    """The session of one run, and how to end it. `jvm` is the process id of the local JVM, 0 if Spark is remote."""
 
     def __init__(self, spark: SparkSession, classic: SparkSession | None) -> None:
         self.spark = spark
@@ -83,12 +83,12 @@ class Sessions:
         return int(process.pid) if self._classic is not None and process is not None else 0
 
     def stop(self) -> None:
-        """The end of our own JVM is the end of all that is in it; a server elsewhere has to be told."""
+        """Stop the local JVM with everything in it, or the session on a remote server."""
         (self._classic or self.spark).stop()
 
 
 def open_session(project: Project, master: str | None, *, connect: bool) -> Sessions:
-    """A session for this project; `connect`: one that talks Spark Connect, also to a JVM of our own."""
+    """A session for this project; `connect`: use Spark Connect, even with a local JVM."""
     os.environ["PYSPARK_PYTHON"] = project.file.spark.python or os.environ.get("PYSPARK_PYTHON") or sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     server = remote(os.environ, master)
@@ -107,7 +107,7 @@ def open_session(project: Project, master: str | None, *, connect: bool) -> Sess
             "spark.sql.artifact.isolation.alwaysApplyClassloader": "true",
             "spark.sql.connect.serverStacktrace.enabled": "false",
         }
-        os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"] = os.urandom(16).hex()  # others can reach the port too
+        os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"] = os.urandom(16).hex()  # the port is reachable for others too
     builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -121,7 +121,7 @@ def open_session(project: Project, master: str | None, *, connect: bool) -> Sess
 
 
 def _connected(server: str) -> SparkSession:
-    """Not by `SparkSession.builder.remote`, which refuses while there is a session in this process."""
+    """Connect without `SparkSession.builder.remote`, which fails if there is a session in this process."""
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 

@@ -1,8 +1,9 @@
-"""Supervision of streaming queries: one that fails is started again by itself, after a delay that grows; one that fails
-again and again without a batch in between is put into quarantine, and the others go on.
+"""Supervision of streaming queries: a failed query is restarted automatically, with exponential backoff; one that fails
+repeatedly without completing a batch is quarantined, and the others continue.
 
-A broker that is away, and a machine too busy to start Python processes, are nobody's fault: failures by an outage are
-retried for ever. Nothing here knows Spark: a query is whatever has the few names of `Query`, and time is an argument.
+An unreachable broker, or a machine too busy to start Python processes, is not the query's fault: such failures are
+retried forever. This module does not depend on Spark: a query is any object with the interface of `Query`, and time is
+an argument.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from penstock.spark.patient_start import TOO_SLOW
 
 logger = logging.getLogger(__name__)
 
-OUTAGE: Final = "LogUnavailable"  # in the text of an error: the broker did not answer for long enough
-PASSING: Final = (OUTAGE, TOO_SLOW)  # failures of the surroundings, which say nothing about the query
-MAX_ERROR: Final = 2_000  # characters that are kept of an error; all of it is in the log
+OUTAGE: Final = "LogUnavailable"  # in the text of an error: the broker did not respond for long enough
+PASSING: Final = (OUTAGE, TOO_SLOW)  # failures of the environment, independent of the query
+MAX_ERROR: Final = 2_000  # characters kept of an error; the log has all of it
 
 Phase = Literal["running", "restarting", "quarantined", "completed"]
 
 
 class Query(Protocol):
-    """The part of Spark's streaming query that is needed here."""
+    """The required part of Spark's streaming query."""
 
     @property
     def isActive(self) -> bool: ...  # noqa: N802
@@ -38,27 +39,28 @@ class Query(Protocol):
 
 
 class SparkLost(Exception):
-    """Spark itself does not answer any more: no query can be started again without another one."""
+    """Spark itself no longer responds: queries cannot be restarted without a new one."""
 
 
 class Flow:
-    """One query over all its restarts."""
+    """One query across all its restarts."""
 
     def __init__(self, name: str, query: Query, start: Callable[[], Query] | None, policy: RetryPolicy) -> None:
         self.name = name
         self.phase: Phase = "running"
-        self.restarts = 0  # since the run began
+        self.restarts = 0  # since the start of the run
         self.error = ""  # of the last failure
         self._query = query
         self._start = start
         self._policy = policy
-        self._failures = 0  # in a row, without a batch in between
-        self._passing = 0  # in a row, of its surroundings
-        self._batch = -1  # the last one that was done when it failed
+        self._failures = 0  # consecutive, without a batch in between
+        self._passing = 0  # consecutive, of the environment
+        self._batch = -1  # the last one completed before the failure
         self._due = 0.0
 
     def look(self, now: float, may_start: bool = True) -> str | None:
-        """Look after it; what has happened, if anything did. `may_start`: a restart that is due may be done now."""
+        """Check the query, and restart it if due; returns a message if anything happened. `may_start`: whether a
+        restart is allowed now."""
         if self.phase == "running" and not self._is_active():
             return self._ended(now)
         if self.phase == "restarting" and may_start and now >= self._due:
@@ -104,7 +106,7 @@ class Flow:
         self.restarts += 1
         try:
             self._query = self._start()
-        except Exception as error:  # noqa: BLE001 - whatever it was, it is a failure of this query
+        except Exception as error:  # noqa: BLE001 - any error is a failure of this query
             return self._failed(error, now)
         self.phase = "running"
         return f"Flow {self.name} is RUNNING again."
@@ -118,15 +120,15 @@ class Flow:
 
 
 class Supervisor:
-    """All queries of a run. `tell` hears what happens to them, as lines."""
+    """All queries of a run. `tell` is called with messages about them."""
 
     def __init__(self, flows: Sequence[Flow], tell: Callable[[str], None]) -> None:
         self.flows = list(flows)
         self._tell = tell
 
     def look(self, now: float) -> None:
-        """Look after all of them. Only one is started at a time: to start many at once is what slow machines fail at.
-        Raises SparkLost."""
+        """Check all of them. Only one is started at a time: starting many at once fails on slow machines. Raises
+        SparkLost."""
         may_start = True
         for flow in self.flows:
             restarts = flow.restarts
@@ -149,8 +151,8 @@ class Supervisor:
 
 
 def first_line(error: object) -> str:
-    """The line of an error that says what it was. Of an exception in Python code that is the last one of its traceback,
-    which Spark quotes in the middle of its own text."""
+    """The essential line of an error. For an exception in Python code that is the last line of its traceback, which
+    Spark quotes in the middle of its own text."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     quoted = [at for at, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
     if quoted:

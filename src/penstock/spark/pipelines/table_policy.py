@@ -1,11 +1,9 @@
-"""The policy of a table for rows that are not as it is. Pure: Arrow in, Arrow out.
+"""The policy of a table for rows that do not match its schema. Pure: Arrow in, Arrow out.
 
-| | `fail` | `add_columns` | `quarantine` |
-|---|---|---|---|
-| a column that the table does not have | the batch fails | it is added | rows with a value there are bad |
-| a missing column that may be null | null | null | null |
-| a missing column that is NOT NULL | the batch fails | the batch fails | all rows are bad |
-| a value that the column cannot hold exactly | the batch fails | the batch fails | the row is bad |
+| | `fail` | `add_columns` | `quarantine` | |---|---|---|---| | a column that the table does not have | the batch fails
+| it is added | rows with a value there are bad | | a missing column that may be null | null | null | null | | a missing
+column that is NOT NULL | the batch fails | the batch fails | all rows are bad | | a value that the column cannot hold
+exactly | the batch fails | the batch fails | the row is bad |
 
 Bad rows go to the quarantine, the others into the table. `add_columns` with a quarantine puts bad rows there too.
 """
@@ -23,18 +21,18 @@ if TYPE_CHECKING:
 Policy = Literal["fail", "add_columns", "quarantine"]
 POLICIES: Final[tuple[str, ...]] = get_args(Policy)
 ORIGIN: Final = ("topic", "partition", "offset")
-"""Columns that say where a row came from: if rows have them, errors and the quarantine name them."""
+"""Columns with the origin of a row: if present, errors and the quarantine include them."""
 
 
 class TableMismatch(ValueError):
-    """Rows that their table cannot hold. The text names row, column and offset, and what to do."""
+    """Rows that their table cannot hold. The text names row, column and offset, and a remedy."""
 
 
 class Conformed(NamedTuple):
-    """Rows as the table has them, and the misfit of each row that is not among them, by its number in the batch."""
+    """Rows in the table's schema, and the misfits of the excluded rows, by number in the batch."""
 
     rows: pa.Table
-    numbers: list[int]  # in the batch, of each of the rows
+    numbers: list[int]  # in the batch, of each row
     misfits: dict[int, Misfit]
 
 
@@ -44,7 +42,7 @@ def check_policy(policy: str) -> None:
 
 
 def check_names(schema: pa.Schema) -> None:
-    """Names of columns in Delta tables differ by more than case."""
+    """Check that the names of columns differ by more than case, as Delta tables require."""
     seen: dict[str, str] = {}
     for name in schema.names:
         if name.lower() in seen:
@@ -53,13 +51,13 @@ def check_names(schema: pa.Schema) -> None:
 
 
 def first_schema(given: pa.Schema) -> pa.Schema:
-    """The schema of a table that begins with these rows. Any column may be null later, whatever Spark knows of now."""
+    """The schema of a new table with these rows. All columns are nullable, whatever Spark knows about these rows."""
     check_names(given)
     return _storable([field.with_nullable(True) for field in given])
 
 
 def evolved_schema(table: pa.Schema, given: pa.Schema) -> pa.Schema:
-    """The schema of the table with the columns and fields that only the rows have, last."""
+    """The schema of the table, extended by the columns and fields that only the rows have."""
     import pyarrow as pa
 
     return pa.schema(_evolved(table, renamed(given, table)))
@@ -94,7 +92,7 @@ def _storable(fields: list[pa.Field]) -> pa.Schema:
 
 
 def renamed(given: pa.Schema, table: pa.Schema) -> pa.Schema:
-    """The rows' schema with names written as the table writes them."""
+    """The rows' schema with names in the table's spelling."""
     import pyarrow as pa
 
     check_names(given)
@@ -103,7 +101,7 @@ def renamed(given: pa.Schema, table: pa.Schema) -> pa.Schema:
 
 
 def conform(rows: pa.Table, schema: pa.Schema) -> Conformed:
-    """The rows with exactly the columns of the schema, without those that do not fit."""
+    """The rows with exactly the columns of the schema, without misfits."""
     import pyarrow as pa
 
     given = {
@@ -131,7 +129,7 @@ def new_columns(table: pa.Schema, given: pa.Schema) -> list[str]:
 
 
 def mismatch(url: str, batch: int, rows: pa.Table, misfits: Mapping[int, Misfit]) -> TableMismatch:
-    """The error for rows that do not fit: the first of them, and how many more."""
+    """The error for misfits: the first one, and the number of others."""
     number, misfit = next(iter(misfits.items()))
     more = f" (and {len(misfits) - 1} more rows of this batch)" if len(misfits) > 1 else ""
     return TableMismatch(
@@ -141,7 +139,7 @@ def mismatch(url: str, batch: int, rows: pa.Table, misfits: Mapping[int, Misfit]
 
 
 def refused_columns(url: str, batch: int, rows: pa.Table, names: Sequence[str]) -> TableMismatch:
-    """The error for columns that the table does not have, where none are to be added."""
+    """The error for columns that the table does not have and that must not be added."""
     first = names[0]
     values = rows.column(first).combine_chunks() if first in rows.schema.names else None
     found = next(iter(unknown(values, first)), None) if values is not None else None
@@ -154,12 +152,12 @@ def refused_columns(url: str, batch: int, rows: pa.Table, names: Sequence[str]) 
 
 
 def named_row(rows: pa.Table, number: int) -> str:
-    """A row for a text: its number in the batch, and where it came from if it says so."""
+    """A row for an error text: its number in the batch, and its origin if known."""
     there = origin(rows, number)
     said = ", ".join(f"{name} {value}" for name, value in there.items() if value is not None)
     return f"row {number} ({said})" if said else f"row {number}"
 
 
 def origin(rows: pa.Table, number: int) -> dict[str, Any]:
-    """Topic, partition and offset of a row, as far as it has them."""
+    """Topic, partition and offset of a row, if it has these columns."""
     return {name: rows.column(name)[number].as_py() for name in ORIGIN if name in rows.schema.names}

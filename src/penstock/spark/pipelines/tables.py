@@ -1,5 +1,4 @@
-"""The tables that a pipeline has made, without Spark: Delta tables of a continuous one, those of the warehouse of a
-declarative one."""
+"""The tables of a pipeline, without Spark: Delta tables of a continuous one, warehouse tables of a declarative one."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ def table_names(project: Project) -> list[str]:
 
 
 def table_rows(project: Project, name: str) -> ds.Dataset:
-    """The rows of a table as they are now, read when they are needed."""
+    """The current rows of a table, read lazily."""
     import pyarrow.dataset as ds
     from deltalake import DeltaTable
 

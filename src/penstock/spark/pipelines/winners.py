@@ -1,7 +1,7 @@
 """The winner among rows with the same keys: the one with the greatest order. Pure: Arrow in, Arrow out.
 
-Orders are compared column by column, from left to right; null is less than everything. Rows that are the same in every
-column are one row. Rows that differ, with the same keys and the same order, have no winner: none of their key is
+Orders are compared column by column, from left to right; null is the smallest value. Rows that are identical in every
+column count as one. Different rows with the same keys and the same order have no winner: no row with these keys is
 written.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Winners(NamedTuple):
-    numbers: list[int]  # rows that won, in the order in which they came
+    numbers: list[int]  # of the winning rows, in their original order
     undecided: dict[int, Misfit]
 
 
@@ -43,7 +43,7 @@ def winners(rows: pa.Table, keys: Sequence[str], order: Sequence[str]) -> Winner
 
 
 def update_condition(order: Sequence[str]) -> str | None:
-    """In SQL: whether the row `source` replaces the row `target`. What comes later wins if the order is the same."""
+    """An SQL condition: whether the row `source` replaces the row `target`. With the same order the later one wins."""
     if not order:
         return None
     condition = "true"
