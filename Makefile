@@ -66,7 +66,7 @@ types: $(VENV)/.ready-to-test
 	$(BIN)/mypy
 
 # The tests of a file stay together and in order. More processes than processors, because tests wait a part of the time;
-# no more than three where Sparks are among them.
+# no more than three: each takes memory, and time to collect all tests.
 PYTEST = $(BIN)/pytest --dist loadfile --no-loadscope-reorder --numprocesses
 
 pytest: $(VENV)/.ready-to-test build/spark-classes.jsa
@@ -74,7 +74,7 @@ pytest: $(VENV)/.ready-to-test build/spark-classes.jsa
 	$(PYTEST) 3 || { code=$$?; echo $$code >build/pytest.code; exit $$code; }
 
 unit: $(VENV)/.ready-to-test
-	$(PYTEST) 4 -m unit --hypothesis-profile quick
+	$(PYTEST) 3 -m unit --hypothesis-profile quick
 
 # Types are checked while tests run, which now and then wait; what mypy says comes below what they say.
 define BESIDE_TYPES

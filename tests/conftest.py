@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import os
 import random
+import re
 import subprocess
 from collections.abc import Generator
 from functools import cache
@@ -40,6 +41,7 @@ TIER_OF_DIRECTORY = {
     "mirror": "process",
     "workers": "process",
 }
+OTHER_TIER = re.compile(rb"^pytestmark = \[?pytest\.mark\.(spark|crash|process)\b", re.MULTILINE)  # of a whole file
 LONGEST = (
     "test_pipeline_runs.py",
     "test_pipeline_up.py",
@@ -102,13 +104,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """`make check` does not even import what has no unit test: to collect takes a good part of its time."""
-    if config.getoption("markexpr") != "unit" or collection_path.suffix != ".py":
+    if config.getoption("markexpr") != "unit":
         return None
-    return True if directory_tier(collection_path) != "unit" and not _names_unit(collection_path) else None
+    files = collection_path.rglob("test_*.py") if collection_path.is_dir() else [collection_path]
+    return None if any(map(_may_have_unit_tests, files)) else True
 
 
-def _names_unit(path: Path) -> bool:
-    return b"mark.unit" in path.read_bytes()
+@cache
+def _may_have_unit_tests(path: Path) -> bool:
+    source = path.read_bytes()
+    if b"mark.unit" in source:
+        return True
+    return directory_tier(path) == "unit" and OTHER_TIER.search(source) is None
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

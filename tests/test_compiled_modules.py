@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.syntax_trees import statements
+
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "penstock"
 
@@ -25,10 +27,10 @@ def _module(path: Path) -> str:
 def _bases(tree: ast.Module) -> Iterator[tuple[str, str]]:
     """Classes that inherit from what a module of ours has, and that module."""
     imported: dict[str, tuple[str, str]] = {}
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.ImportFrom) and node.module is not None:
             imported |= {alias.asname or alias.name: (node.module, alias.name) for alias in node.names}
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if not isinstance(node, ast.ClassDef):
             continue
         for base in node.bases:

@@ -8,9 +8,11 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+from tests.syntax_trees import statements
 
 SOURCE = Path(__file__).parent.parent / "src"
 
@@ -80,10 +82,15 @@ def module_name(path: Path, source: Path) -> str:
     return ".".join(path.relative_to(source).with_suffix("").parts).removesuffix(".__init__")
 
 
-def imports(path: Path, module: str) -> Iterator[tuple[int, str]]:
+@cache
+def imports(path: Path, module: str) -> tuple[tuple[int, str], ...]:
     """(line, imported module) of every import, wherever in the file it stands."""
+    return tuple(_imports(path, module))
+
+
+def _imports(path: Path, module: str) -> Iterator[tuple[int, str]]:
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+    for node in statements(ast.parse(path.read_text(), str(path))):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name

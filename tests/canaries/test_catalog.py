@@ -11,6 +11,7 @@ from tests.canaries.__main__ import report
 from tests.canaries.canary import KINDS, ROOT, SOURCE, Canary, CanaryLost
 from tests.canaries.catalog import CANARIES, rotating, turn
 from tests.canaries.run import run
+from tests.syntax_trees import statements
 
 AT_ONCE = 3
 DOORS = ("rustlog", "blipmq", "flymq", "kimberlite", "felix")
@@ -20,14 +21,18 @@ DOORS = ("rustlog", "blipmq", "flymq", "kimberlite", "felix")
 def defined_in(path: str) -> frozenset[str]:
     """The functions and classes that a file defines; what its classes inherit is not looked for."""
     tree = ast.parse((ROOT / path).read_text())
-    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef))
+    return frozenset(node.name for node in statements(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef))
+
+
+@cache
+def parsed(path: str) -> str:
+    return ast.dump(ast.parse((SOURCE / path).read_text()))
 
 
 @pytest.mark.parametrize("canary", CANARIES, ids=lambda canary: canary.name)
 def test_a_canary_fits_the_source_and_makes_python_of_it(canary: Canary) -> None:
-    source = (SOURCE / canary.path).read_text()
-    planted = canary.planted(source)
-    assert ast.dump(ast.parse(planted)) != ast.dump(ast.parse(source))
+    planted = canary.planted((SOURCE / canary.path).read_text())
+    assert ast.dump(ast.parse(planted)) != parsed(canary.path)
 
 
 @pytest.mark.parametrize("canary", CANARIES, ids=lambda canary: canary.name)

@@ -6,17 +6,18 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Playwright, expect, sync_playwright
 from tests.console.demo import Api, fill
 from tests.launcher import BrokerProcess
+
+if TYPE_CHECKING:  # a conftest is imported for tests without a browser, too
+    from playwright.sync_api import Browser, BrowserContext, Page, Playwright
 
 CHROMIUM = next((found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), None)
 MISSING = "no chromium: apt-get install chromium"
 PATIENCE = 40_000  # ms for what takes a moment, on a machine that others use too
-
-expect.set_options(timeout=PATIENCE)
 
 
 def launch(playwright: Playwright) -> Browser:
@@ -46,6 +47,9 @@ def api(broker: str) -> Api:
 def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip(MISSING)
+    from playwright.sync_api import expect, sync_playwright
+
+    expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
         browser = launch(playwright)
         yield browser

@@ -121,9 +121,8 @@ class Scene:
         broker = self.fixture.broker
         broker.topics.create(ADMINISTRATOR, DEFAULT_SCOPE, "filling", 1)
         self.fixture.commit()
-        while broker.position < POSITION:
-            broker.produce.append(ADMINISTRATOR, DEFAULT_SCOPE, "filling", 0, [b""])
-            self.fixture.commit()
+        broker.produce.append(ADMINISTRATOR, DEFAULT_SCOPE, "filling", 0, [b""] * (POSITION - broker.position))
+        self.fixture.commit()
         assert broker.position == POSITION
 
     def peer(self, credential: str, dialect: str = "5b") -> Peer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from random import Random
 
@@ -30,6 +31,7 @@ class Source:
 
     def __init__(self, root: Path, *, file_bytes: int = 32 << 10, seed: int = 1) -> None:
         self.root = root
+        self._file_bytes = file_bytes
         self.now = START
         self._random = Random(seed)
         self._committer = InlineCommitter()
@@ -40,6 +42,14 @@ class Source:
         )
         self.tailer = Tailer(OsFiles(str(root / "data")))
         self.ref: TableRef = table_ref(str(root / "tables"), {}, "default", "default", NAME, TOPIC)
+
+    def copy(self, root: Path) -> Source:
+        """Another one in `root`, with the same records and table, that goes on as this one would."""
+        shutil.copytree(self.root, root, dirs_exist_ok=True)
+        copy = Source(root, file_bytes=self._file_bytes)
+        copy.now = self.now
+        copy._random.setstate(self._random.getstate())
+        return copy
 
     def append(self, number: int, count: int, *, size: int = 60, topic: int = TOPIC, plain: bool = False) -> None:
         """Records of one commit group. If not `plain`, some have keys, headers, or an end."""

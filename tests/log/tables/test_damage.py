@@ -30,17 +30,32 @@ PLENTY = 1 << 30
 FLIPS = scaled(250)  # of each file: a sample of its bytes, and all of its last ones
 
 
-@pytest.fixture
-def table(source: Source, monkeypatch: pytest.MonkeyPatch) -> Source:
-    """A table of several versions, files and row groups, with a checkpoint."""
-    monkeypatch.setattr("penstock.log.tables.part.ROW_GROUP_BYTES", 3000)
-    monkeypatch.setattr("penstock.log.tables.maintenance.CHECKPOINT_EVERY", 1)
-    source.fill(2, partitions=2)
-    source.build_all()
-    maintenance.clean(source.ref, 1)
-    source.fill(3, partitions=2)
-    source.build_all()
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    """A table of several versions, files and row groups, with a checkpoint, for all tests to copy."""
+    source = Source(tmp_path_factory.mktemp("original"))
+    with pytest.MonkeyPatch.context() as patch:
+        use_small_parts(patch)
+        source.fill(2, partitions=2)
+        source.build_all()
+        maintenance.clean(source.ref, 1)
+        source.fill(3, partitions=2)
+        source.build_all()
+    source.close()
     return source
+
+
+def use_small_parts(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("penstock.log.tables.part.ROW_GROUP_BYTES", 3000)
+    patch.setattr("penstock.log.tables.maintenance.CHECKPOINT_EVERY", 1)
+
+
+@pytest.fixture
+def table(original: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Source]:
+    use_small_parts(monkeypatch)
+    copy = original.copy(tmp_path)
+    yield copy
+    copy.close()
 
 
 def flips(path: Path, seed: int = 1, count: int = FLIPS, *, structure: bool = True) -> Iterator[int]:
