@@ -1,1 +1,2 @@
-"""The `penstock` command: one module for each noun. Imports everything; nothing imports it. Start at `main.py`."""
+"""The `penstock` command: one module for each noun. It may import everything; nothing imports it. Start at
+`main.py`."""

@@ -1,4 +1,5 @@
-"""Clients of the administration API for commands: over the network with a login, or by a data directory's socket."""
+"""Clients of the administration API for commands: over the network with a login, or through a data directory's
+socket."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from penstock.cli.target import Target
 if TYPE_CHECKING:  # takes a while to load: not for --help
     from penstock.clients.http.client import Client
 
-ATTEMPTS: Final = 2  # somebody is waiting at a terminal
+ATTEMPTS: Final = 2  # a user is waiting at a terminal
 SECONDS: Final = 60.0  # for a reply
 
 

@@ -1,5 +1,6 @@
-"""Requests of commands to the administration API of a broker: over the network, or by its data directory, running or
-not. `administered` decides which; `administration` has the way through a data directory, and loads the whole broker."""
+"""Requests of commands to the administration API of a broker: over the network, or through its data directory, whether
+the broker is running or not. `administered` chooses; `administration` implements the access through a data directory,
+and imports the whole broker."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def send(broker: Administered, method: str, path: str, body: object = None) -> b
 
 
 def over_network(target: Target, method: str, path: str, body: bytes = b"") -> bytes:
-    """The same of a broker by its address, with the target's login."""
+    """The same for a broker by its address, with the target's login."""
     from penstock.clients._core.errors import PenstockError
 
     try:
@@ -44,7 +45,7 @@ def over_network(target: Target, method: str, path: str, body: bytes = b"") -> b
 
 
 def try_send(broker: Administered, method: str, path: str) -> tuple[int, bytes] | None:
-    """Status and body of the reply of a broker that runs, also if it refuses; None if none runs in the directory."""
+    """Status and body of the reply of a running broker, also if it is an error; None if none runs in the directory."""
     if not isinstance(broker, Target):
         from penstock.cli.administration import exchange_running
 
@@ -109,6 +110,6 @@ def all_of(broker: Administered, path: str, kind: type[T]) -> list[T]:
 
 
 def path(*parts: str, **query: object) -> str:
-    """A path of the API of names as they are, with query parameters; those that are None are left out."""
+    """An API path from unescaped names, with query parameters; those that are None are omitted."""
     given = {name: value for name, value in query.items() if value is not None}
     return "/api/v1" + "".join(f"/{quote(part, safe='')}" for part in parts) + f"?{urlencode(given, doseq=True)}"

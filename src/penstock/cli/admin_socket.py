@@ -1,4 +1,4 @@
-"""The way of commands to a broker that runs in a data directory: its admin socket, without a login."""
+"""Access of commands to a broker that runs in a data directory: through its admin socket, without a login."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SOCKET_SECONDS: Final = 20.0
 
 @contextlib.contextmanager
 def at_directory(directory: str, tenant: str | None = None, namespace: str | None = None) -> Iterator[Client]:
-    """A client for the broker that runs in a data directory. Whoever may open its socket may administer."""
+    """A client for the broker that runs in a data directory. Access to its socket is sufficient for administration."""
     from penstock.clients.http.client import Client
     from penstock.retry import RetryPolicy
 

@@ -1,7 +1,7 @@
-"""The broker that a command administers: one that runs, or the data directory of one that may not.
+"""The broker that a command administers: a running one, or the data directory of one that may be stopped.
 
-Which it is, is the rule of `target`, as for all commands. By a data directory it is the socket of the broker that runs
-there, and if none runs, its log itself.
+The choice follows `target`, as for all commands. With a data directory it is the socket of the broker that runs there
+or, if none runs, the log itself.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ WAYS: Final = "With --data-dir, it also works while the broker is stopped; see `
 def with_administered(
     *, must_exist: bool = True
 ) -> Callable[[Callable[Concatenate[Any, P], None]], Callable[..., None]]:
-    """A command that administers a broker: it gets it as its first argument, and has the options of `TargetFlags`
-    behind its own. A group's own command, which takes its `typer.Context`, is not run if a subcommand follows."""
+    """A command that administers a broker: it gets the broker as its first argument, and the options of `TargetFlags`
+    after its own. A group's own command, which has a `typer.Context`, does not run if a subcommand follows."""
 
     def decorate(command: Callable[Concatenate[Any, P], None]) -> Callable[..., None]:
         @functools.wraps(command)
@@ -46,9 +46,9 @@ def with_administered(
 
 
 def administered(flags: TargetFlags, *, must_exist: bool = True) -> Administered:
-    """The broker that flags, environment and contexts name together. Ends the command if that makes no sense."""
+    """The broker selected by flags, environment and contexts. Ends the command if they contradict each other."""
     if not by_directory(flags) or has_login(flags):
         return resolve(flags)
-    from penstock.cli.flags import of_directory  # here, because it loads the broker's settings
+    from penstock.cli.flags import of_directory  # here, because it imports the broker's settings
 
     return of_directory(flags.config, flags.data_dir, must_exist=must_exist)

@@ -1,7 +1,7 @@
-"""Administers a broker from the command line, whether it runs or not.
+"""Administers a broker from the command line, whether it is running or not.
 
-A request goes to the running broker, through the socket in its data directory. If none runs there, the log is opened
-here, under the directory's lock, for the same request. Which requests there are is the business of the commands.
+A request is sent to the running broker, through the socket in its data directory. If none runs there, this process
+opens the log, under the directory's lock, to execute the same request. Commands define the requests.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def request(settings: Settings, method: str, path: str, body: bytes = b"") -> by
 def request_running(
     settings: Settings, method: str, path: str, body: bytes = b"", timeout: float | None = None
 ) -> bytes | None:
-    """The same from a broker that runs; None if there is none."""
+    """The same from a running broker; None if there is none."""
     reply = exchange_running(settings, method, path, body, timeout)
     return None if reply is None else _accepted(*reply)
 
@@ -71,7 +71,7 @@ def request_running(
 def exchange_running(
     settings: Settings, method: str, path: str, body: bytes = b"", timeout: float | None = None
 ) -> tuple[int, bytes] | None:
-    """Status and body of the reply, also if it is a refusal."""
+    """Status and body of the reply, also if it is an error."""
     connection = _Connection(settings.data_dir, TIMEOUT_SECONDS if timeout is None else timeout)
     try:
         connection.connect()
@@ -106,7 +106,7 @@ def _message(body: bytes) -> str:
 
 
 def _open_and_request(settings: Settings, method: str, path: str, body: bytes) -> HttpReply:
-    """The same on the log of a broker that does not run."""
+    """The same on the log of a stopped broker."""
     lock = DirectoryLock(settings.data_dir)
     try:
         lock.acquire()
@@ -116,7 +116,7 @@ def _open_and_request(settings: Settings, method: str, path: str, body: bytes) -
         fail(f"{error.filename or settings.data_dir}: {error.strerror}")
     try:
         committer = InlineCommitter()
-        # Synced whatever the broker is set to: nobody is there to sync it later.
+        # Synced at any configured level: nothing would sync it later.
         log = log_settings(settings, Durability.SYNCED)
         refuse_cache(OsFiles(settings.data_dir))
         engine = FileEngine(OsFiles(settings.data_dir), log, committer=committer, clock=wall_clock)

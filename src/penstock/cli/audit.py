@@ -18,7 +18,7 @@ from penstock.cli.tables import print_fields
 
 COLUMNS: Final = ("time", "type", "user", "client_ip", "resource", "action", "result", "details")
 RESULTS: Final = ("success", "denied", "failure")
-STEP: Final = 20_000  # events that are verified between two words about how far it is
+STEP: Final = 20_000  # events verified between two progress messages
 
 app = typer.Typer(
     help=f"Show the audit log, newest first (times are UTC), or verify it. {WAYS}\n\n"
@@ -111,7 +111,7 @@ def _row(event: AuditEvent) -> tuple[str, ...]:
     return (moment, *(cell or "-" for cell in cells))
 
 
-# -- what was typed
+# -- input
 
 
 def _known(kinds: list[str] | tuple[str, ...]) -> list[str]:

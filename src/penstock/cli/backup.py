@@ -1,7 +1,7 @@
-"""`penstock backup` and `penstock restore`: a copy of a broker at a position, taken while it runs, and back again.
+"""`penstock backup` and `penstock restore`: a copy of a broker at a position, taken while it runs, and its restoration.
 
-A backup is a directory: `data/` as a data directory is, and `manifest.json` with the position and a checksum of each
-file. The manifest is written last, so that a backup that was broken off is none.
+A backup is a directory: `data/` has the layout of a data directory, and `manifest.json` the position and a checksum of
+each file. The manifest is written last, so that an interrupted backup is not valid.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MANIFEST: Final = "manifest.json"
 DATA: Final = "data"
 FORMAT: Final = 1
 PIECE: Final = 4 << 20
-WAIT_SECONDS: Final = 300.0  # for work on tables to be done
+WAIT_SECONDS: Final = 300.0  # for table work to finish
 
 Directory = Annotated[str, typer.Argument(metavar="BACKUP", help="The directory of the backup.")]
 Progress: TypeAlias = Callable[[float], None]
@@ -53,7 +53,7 @@ class ManifestFile(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """The manifest of a backup: all records before the position are in it."""
+    """The manifest of a backup, which has all records before the position."""
 
     format: int
     version: str
@@ -124,7 +124,7 @@ def _prepare(backup: str) -> None:
     there = set(os.listdir(backup)) if os.path.isdir(backup) else set()
     if there - {DATA}:
         fail(f"{backup}: is not empty; choose another directory")
-    shutil.rmtree(os.path.join(backup, DATA), ignore_errors=True)  # of one that was broken off
+    shutil.rmtree(os.path.join(backup, DATA), ignore_errors=True)  # of an interrupted backup
     try:
         os.makedirs(backup, 0o700, exist_ok=True)
     except OSError as error:
@@ -132,7 +132,7 @@ def _prepare(backup: str) -> None:
 
 
 def _ask(broker: Administered) -> dict[str, Any] | None:
-    """The backup that a running broker has made ready to be fetched; None if none runs."""
+    """The backup that a running broker has prepared for download; None if none runs."""
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
         reply = admin_request.try_send(broker, "POST", admin_request.path("backups"))
@@ -149,7 +149,7 @@ def _ask(broker: Administered) -> dict[str, Any] | None:
 
 
 def _made(broker: Administered, job: dict[str, Any]) -> dict[str, Any]:
-    """The backup that comes of a job."""
+    """The backup created by a job."""
     while job["state"] in ("waiting", "running"):
         time.sleep(0.05)
         job = msgspec.json.decode(admin_request.send(broker, "GET", admin_request.path("jobs", str(job["id"]))))
@@ -228,7 +228,7 @@ def restore(settings: Any, backup: Directory, output: OutputOption = Output.TABL
             _compare(file, _copied(os.path.join(backup, DATA), unfinished, file.path, advance))
     if os.path.isdir(target):
         os.rmdir(target)
-    os.rename(unfinished, target)  # a restore that was broken off leaves no data directory
+    os.rename(unfinished, target)  # an interrupted restore leaves no data directory
     _show(output, target, manifest)
 
 
@@ -249,7 +249,7 @@ def _manifest(backup: str) -> Manifest:
 
 
 def _sealed(root: str, name: str, advance: Progress, write: Callable[[bytes], object] | None = None) -> ManifestFile:
-    """The entry of a file as it is, handing on what is read."""
+    """The manifest entry of a file, optionally passing on its content."""
     digest, size = hashlib.sha256(), 0
     try:
         with open(_inside(root, name), "rb") as file:
@@ -270,7 +270,7 @@ def _compare(wanted: ManifestFile, found: ManifestFile) -> None:
 
 
 def _inside(root: str, name: str) -> str:
-    """The path of a file that somebody else named, which must be below the root."""
+    """The path of a file with an untrusted name, which must be below the root."""
     parts = name.split("/")
     if not name or name.startswith("/") or any(part in ("", ".", "..") for part in parts):
         fail(f"{name!r}: no backup has a file of this name")

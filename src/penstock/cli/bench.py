@@ -1,4 +1,4 @@
-"""`penstock bench`: how much a broker takes and gives, as a client on this machine sees it."""
+"""`penstock bench`: the throughput of a broker, as seen by a client on this machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = ("phase", "records", "seconds", "records/s", "MiB/s", "p50 ms", "p95 ms", "p99 ms", "max ms")
 PARTITIONS: Final = 4
-TICK: Final = 0.1  # seconds between two looks at how far it is
+TICK: Final = 0.1  # seconds between two progress updates
 
 
 class Phase(NamedTuple):
@@ -71,7 +71,7 @@ def _produce(target: Target, topic: str, size: int, batch: int, connections: int
                     began = time.perf_counter()
                     db.produce_many(topic, values, partition=number % PARTITIONS)
                     latencies[number].append(time.perf_counter() - began)
-        except BaseException as error:  # noqa: BLE001 - raised again by the one who waits
+        except BaseException as error:  # noqa: BLE001 - raised again by the waiting thread
             failures.append(error)
             stop.set()
 

@@ -62,7 +62,7 @@ def show(
 
 
 def _presented(target: Target) -> tuple[str, bytes]:
-    """The address of the door, and the certificate that it shows."""
+    """The address of the door, and the certificate that it presents."""
     doors = admin_request.all_of(target, admin_request.path("doors"), dict[str, Any])
     found = [(door["address"], door["certificate"].encode()) for door in doors if door.get("certificate")]
     if not found:

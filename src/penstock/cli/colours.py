@@ -1,4 +1,4 @@
-"""Colours: on a terminal that has them, unless NO_COLOR is set (no-color.org) or TERM is dumb."""
+"""Colours: on a terminal that supports them, unless NO_COLOR is set (no-color.org) or TERM is dumb."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TextIO
 
 
 def coloured(stream: TextIO | None = None) -> bool:
-    """Whether to write colours, bold type and the like to standard output, or to another stream."""
+    """Whether to use colours and styles on standard output, or on another stream."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     return (sys.stdout if stream is None else stream).isatty()

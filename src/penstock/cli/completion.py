@@ -1,4 +1,4 @@
-"""Completion of names that a broker knows, in shells: quickly, or not at all."""
+"""Shell completion of names from a broker: fast, or not at all."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import typer
 from penstock.cli.admin_client import admin_client
 from penstock.cli.target import TargetFlags, resolve
 
-SECONDS: Final = 1.0  # somebody has pressed Tab
+SECONDS: Final = 1.0  # the user has pressed Tab
 MAX_SUGGESTIONS: Final = 200
 
 
 def topics(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Topics whose name begins like this, of the broker that the command line names so far; none if it cannot be asked
-    without a question."""
+    """Topics with this prefix, of the broker selected by the command line so far; empty if it cannot be reached without
+    prompting."""
     given: dict[str, Any] = {name: ctx.params.get(name) for name in TargetFlags._fields if ctx.params.get(name)}
     with contextlib.suppress(Exception), contextlib.redirect_stderr(io.StringIO()):
         from penstock.connection.admin import Admin

@@ -132,14 +132,14 @@ def _played(
     try:
         with progress_to("playing") as show:
             return asyncio.run(_until_signalled(play_protocol(protocol, connect, known, timeout, remove, show)))
-    except asyncio.CancelledError:  # asked a second time, while it removed things
+    except asyncio.CancelledError:  # interrupted again, during cleanup
         raise typer.Exit(130) from None
     except Unreachable as error:
         fail(f"{error}. Is this where {protocol} is spoken?")
 
 
 async def _until_signalled(playing: Coroutine[Any, Any, Played]) -> Played:
-    """SIGTERM ends it as Ctrl-C does: what was made is removed first."""
+    """Handle SIGTERM like Ctrl-C: remove everything that was created, then end."""
     task = asyncio.ensure_future(playing)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -175,7 +175,7 @@ def _tcp(protocol: str, where: Endpoint, tls: ssl.SSLContext | None, timeout: fl
 
 
 def _quic(where: Endpoint, tls_ca: str | None, timeout: float) -> Connect:
-    """Without --tls-ca any certificate is taken: it is the protocol that is looked at."""
+    """Without --tls-ca any certificate is accepted: only the protocol matters."""
     from penstock.conformance.quic_connection import StreamsConnection
     from penstock.transport.quic.settings import QuicSettings
 
@@ -188,7 +188,7 @@ def _quic(where: Endpoint, tls_ca: str | None, timeout: float) -> Connect:
     return lambda: StreamsConnection.connect("felix", where.host, where.port, settings)
 
 
-# -- telling
+# -- output
 
 
 def _print_results(results: Sequence[Result], played: Played | None, *, every: bool, as_json: bool) -> None:

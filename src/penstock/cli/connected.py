@@ -1,4 +1,4 @@
-"""The way of commands to a broker: a connection whose failures end the command with one line and an exit code."""
+"""Connections of commands to a broker: failures end the command with one line and an exit code."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Namespace = Annotated[str | None, typer.Option("--namespace", help="Namespace in
 def connected(
     target: Target, tenant: str | None = None, namespace: str | None = None, *, patient: bool = False
 ) -> Iterator[Connection]:
-    """A connection to the target, which is made with the first request. `patient` is for commands that go on when the
-    broker is started again."""
+    """A connection to the target, established with the first request. `patient`: for commands that continue after a
+    restart of the broker."""
     from penstock.connection import Connection, PenstockError
     from penstock.connection.options import connection_options
     from penstock.retry import RetryPolicy
@@ -52,7 +52,7 @@ def connected(
                 yield connection
             except PenstockError as error:
                 fail(explained(error, target, connection.admin))
-    except PenstockError as error:  # of closing: what was to be stored is not
+    except PenstockError as error:  # on closing: pending records are not stored
         fail(explained(error, target))
 
 

@@ -1,4 +1,4 @@
-"""`penstock consume`: prints the records of a topic, from where one says, or from where a group stands."""
+"""`penstock consume`: prints the records of a topic, from a given position, or from a group's offsets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Regex = Annotated[
 
 
 class Choice(NamedTuple):
-    """The records that somebody wants to see."""
+    """The records to print."""
 
     topic: str
     group: str | None
@@ -117,7 +117,7 @@ def _pattern(text: str | None) -> re.Pattern[bytes] | None:
 
 
 class _Lines:
-    """Records on standard output; as one JSON document, if that is wanted."""
+    """Prints records on standard output; as one JSON document if requested."""
 
     def __init__(self, printer: record_format.Printer, document: bool) -> None:
         self._printer = printer
@@ -141,7 +141,7 @@ class _Lines:
 
 
 class _Reading:
-    """A topic from the beginning to the end that were chosen."""
+    """Reads a topic from the chosen start to the chosen end."""
 
     def __init__(self, connection: Connection, choice: Choice, lines: _Lines) -> None:
         self._choice = choice
@@ -157,8 +157,8 @@ class _Reading:
         for number in choice.partitions:
             if number not in self._bounds:
                 fail(f"{choice.topic} has {len(found.partitions)} partition(s), numbered from 0: not {number}")
-        self._stops: dict[int, int] = {}  # by partition: the first offset that is not wanted, as far as it is known
-        self._over_read: dict[int, int] = {}  # by partition: the first record that came and was not wanted
+        self._stops: dict[int, int] = {}  # by partition: the first offset that is not wanted, if known
+        self._over_read: dict[int, int] = {}  # by partition: the first record that was received but not wanted
         for number, (start, end) in self._bounds.items():
             if isinstance(choice.end, int):
                 self._stops[number] = choice.end if choice.follow else min(choice.end, end)
@@ -198,7 +198,7 @@ class _Reading:
 
     @contextlib.contextmanager
     def _progress(self) -> Iterator[Callable[[int, int], None] | None]:
-        """A bar, unless the records themselves are at the terminal, or there is no end."""
+        """A progress bar, unless records are printed to the terminal, or there is no end."""
         if self._choice.follow or sys.stdout.isatty():
             yield None
             return
@@ -206,7 +206,7 @@ class _Reading:
             yield show
 
     def _show_last(self, consumer: Consumer, count: int) -> None:
-        """The last ones of all partitions together, which are at most so many of each."""
+        """The last records of all partitions together, of which each has at most this many."""
         ends = {number: end for number, (_, end) in self._bounds.items()}
         found: list[Record] = []
         while any(offset < ends[number] for number, offset in consumer.positions.items()):
@@ -219,7 +219,7 @@ class _Reading:
         self._show(consumer, sorted(found, key=_time)[-count:])
 
     def _wanted(self) -> int:
-        """The number of records to ask for. A group must not pass over what is not shown."""
+        """The number of records to request. A group must not skip records that are not shown."""
         limit = POLL_RECORDS * len(self._bounds)
         if self._choice.limit is None or self._choice.group is None:
             return limit
@@ -234,7 +234,7 @@ class _Reading:
         return all(number in self._stops and positions[number] >= self._stops[number] for number in self._bounds)
 
     def _show(self, consumer: Consumer, records: list[Record]) -> None:
-        """Print what is wanted of a batch, and commit behind it, unless it has come too far."""
+        """Print the wanted records of a batch, and commit after them, unless it went too far."""
         choice = self._choice
         wanted = [
             record

@@ -1,6 +1,6 @@
-"""Contexts: brokers that the command line knows by name, with the way to log in, in a file of the user's.
+"""Contexts: named brokers with login information, in a file of the user.
 
-Secrets are not in it: a context names the files that hold them.
+It contains no secrets: a context refers to the files that have them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FILE: Final = "contexts.json"
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A broker, and who one is there."""
+    """A broker, and the login for it."""
 
     server: str | None = None
     tenant: str | None = None
@@ -29,20 +29,20 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
 
 
 class Contexts(msgspec.Struct, forbid_unknown_fields=True):
-    """All contexts, and which one is in use."""
+    """All contexts, and the current one."""
 
     current: str | None = None
     contexts: dict[str, Context] = {}
 
 
 def contexts_path() -> str:
-    """The file of contexts: below XDG_CONFIG_HOME, as other programs' settings are."""
+    """The file of contexts, below XDG_CONFIG_HOME."""
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     return os.path.join(home, "penstock", FILE)
 
 
 def load() -> Contexts:
-    """The contexts of this user; none if there is no file. Ends the command if it cannot be read."""
+    """The contexts of this user; empty if there is no file. Ends the command if it cannot be read."""
     path = contexts_path()
     try:
         with open(path, "rb") as file:
@@ -56,7 +56,7 @@ def load() -> Contexts:
 
 
 def save(contexts: Contexts) -> None:
-    """Replace the file: readers see the old one or the new one, whole."""
+    """Replace the file atomically."""
     path = contexts_path()
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
@@ -69,7 +69,7 @@ def save(contexts: Contexts) -> None:
 
 
 def find(name: str, contexts: Contexts) -> Context:
-    """The context of that name. Ends the command if there is none."""
+    """The context with that name. Ends the command if there is none."""
     if name not in contexts.contexts:
         known = ", ".join(sorted(contexts.contexts)) or "none yet"
         fail(f"there is no context {name!r}; there are: {known}. Add one with `penstock context add`", 2)

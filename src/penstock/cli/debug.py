@@ -1,4 +1,4 @@
-"""`penstock debug bundle`: what a report about a broker should have, in one file, without secrets."""
+"""`penstock debug bundle`: the information for a problem report about a broker, in one file, without secrets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-MAX_LOG: Final = 16 << 20  # of each, from its end
+MAX_LOG: Final = 16 << 20  # of each, its end
 
 PARTS: Final = (
     ("broker.json", "broker", "version, health, doors and limits"),
@@ -83,7 +83,8 @@ def bundle(
 
 
 def _parts(broker: Administered, logs: list[str]) -> Iterator[tuple[str, bytes | None, str]]:
-    """Name, content and meaning of each; the content is None if it cannot be had, and the meaning says why."""
+    """Name, content and description of each part; the content is None if it is unavailable, and the description has the
+    reason."""
     yield "versions.json", msgspec.json.encode(_versions()), "of penstock, Python, its packages, the system"
     with admin_request.one_connection(broker):
         for name, noun, text in PARTS:

@@ -1,4 +1,4 @@
-"""`penstock delayed`: lists and cancels records that appear later."""
+"""`penstock delayed`: lists and cancels delayed records."""
 
 from __future__ import annotations
 

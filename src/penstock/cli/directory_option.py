@@ -1,4 +1,4 @@
-"""The flags that name a data directory, by themselves: reading the configuration loads most of the broker."""
+"""The flags for a data directory, in a separate module: reading the configuration imports most of the broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`penstock dlq`: shows, replays and purges dead letters: records that could not be delivered, or do not fit."""
+"""`penstock dlq`: shows, replays and purges dead letters: records that could not be delivered, or do not match a
+schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`penstock doctor`: whether this machine and the configuration are fit for a broker, what is wrong, and what to do."""
+"""`penstock doctor`: checks this machine and the configuration for a broker; reports problems and remedies."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ OK: Final = "ok"
 NOTE: Final = "note"
 WRONG: Final = "wrong"
 
-FILES: Final = 4096  # open files that a broker with many clients wants
+FILES: Final = 4096  # open files for a broker with many clients
 JAVA: Final = 17
 SLOW_SYNC: Final = 0.05  # seconds
 SYNCS: Final = 20
 EXPIRES_SOON: Final = 14  # days
-CLOCK_BACK: Final = 300  # seconds that files may be ahead of the clock
+CLOCK_BACK: Final = 300  # seconds by which files may be ahead of the clock
 
 
 class Finding(NamedTuple):
@@ -104,7 +104,7 @@ def _disk(path: str) -> Iterator[Finding]:
 
 
 def sync_seconds(directory: str) -> float:
-    """The median of what a small write takes until it is on disk."""
+    """The median time of a small synced write."""
     taken = []
     with (
         tempfile.TemporaryDirectory(dir=directory, prefix="doctor-") as scratch,
@@ -171,7 +171,7 @@ def _clock(path: str) -> Finding:
 
 
 def _java() -> Finding:
-    """Only Spark needs it."""
+    """Checks Java, which only Spark needs."""
     java = shutil.which("java") or (os.path.join(os.environ.get("JAVA_HOME", ""), "bin", "java"))
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=20, check=False)
@@ -207,7 +207,7 @@ def _certificates(settings: Settings) -> Iterator[Finding]:
 
 
 def _existing(path: str) -> str:
-    """The path, or the directory above it that is there."""
+    """The path, or its nearest existing parent."""
     while not os.path.exists(path):
         path = os.path.dirname(path) or "."
     return path

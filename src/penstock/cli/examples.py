@@ -1,4 +1,4 @@
-"""Examples of commands: paragraphs of a help text that are command lines. The help shows them at its end."""
+"""Examples of commands: paragraphs of a help text that are command lines. They are shown at the end of the help."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ EXAMPLE: Final = re.compile(r"(?:[a-z]\S* [^|]*\| )?(?:[A-Z_]+=\S+ )*penstock [a
 
 
 def split(text: str) -> tuple[str, list[str]]:
-    """The text without its examples, and these."""
+    """The text without its examples, and the examples."""
     kept: list[str] = []
     found: list[str] = []
     for paragraph in re.split(r"\n\s*\n", text):
@@ -22,7 +22,7 @@ def split(text: str) -> tuple[str, list[str]]:
 
 
 def show_at_end(command: Any) -> None:
-    """Move the examples of a command, and of those below it, to the end of its help."""
+    """Move the examples of a command, and of its subcommands, to the end of its help."""
     text, found = split(command.help or "")
     if found:
         command.help = text
@@ -32,6 +32,6 @@ def show_at_end(command: Any) -> None:
 
 
 def examples_of(command: Any) -> list[str]:
-    """The examples that the help of a command shows."""
+    """The examples in the help of a command."""
     lines = (command.epilog or "").split("\n")
     return [line.strip() for line in lines if EXAMPLE.match(line.strip())]

@@ -1,4 +1,4 @@
-"""Explanation of a failure between a command and a broker: one line, with what to do about it."""
+"""Explanations of failures between a command and a broker: one line, with a remedy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOPIC_NOT_FOUND: Final = re.compile(r"[Tt]opic (?:not found: |')(?P<topic>.+?)(?
 
 
 def explained(error: PenstockError, target: Target, admin: Admin | None = None) -> str:
-    """The error in one line. `admin` is asked for the topic that somebody may have meant."""
+    """The error in one line. `admin` is used to find the topic that the user may have meant."""
     from penstock.clients import blipmq, flymq, http
     from penstock.clients._core.errors import ConnectionFailed, OutcomeUnknown
 
@@ -43,7 +43,7 @@ def explained(error: PenstockError, target: Target, admin: Admin | None = None) 
 
 
 def similar_topic(name: str, admin: Admin | None) -> str:
-    """A hint: the topic that somebody may have meant, or the way to make one."""
+    """A hint: the topic that the user may have meant, or how to create one."""
     from penstock.clients._core.errors import PenstockError
 
     known: list[str] = []

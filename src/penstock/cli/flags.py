@@ -1,4 +1,4 @@
-"""The flags that several commands share, and their way into the configuration."""
+"""Flags that several commands share, and their conversion to the configuration."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class ServeFlags(NamedTuple):
 
 
 def effective(serve: ServeFlags) -> Config:
-    """The configuration that these flags, the environment and the file make. Ends the command if it is refused."""
+    """The configuration from these flags, the environment and the file. Ends the command if it is invalid."""
     given = {
         "data_dir": serve.data_dir,
         "log.durability": serve.durability,
@@ -103,7 +103,7 @@ def effective(serve: ServeFlags) -> Config:
 
 
 def of_directory(config: str | None, data_dir: str | None, *, must_exist: bool = True) -> Settings:
-    """The settings for a command that works on a data directory. Ends the command if there must be one and is none."""
+    """The settings for a command on a data directory. Ends the command if the directory must exist and does not."""
     settings = effective(ServeFlags(config, data_dir)).settings
     path = os.path.abspath(os.path.expanduser(settings.data_dir))
     if must_exist and not os.path.isdir(path):
@@ -114,8 +114,8 @@ def of_directory(config: str | None, data_dir: str | None, *, must_exist: bool =
 def with_settings(
     *, must_exist: bool = True
 ) -> Callable[[Callable[Concatenate[Settings, P], None]], Callable[..., None]]:
-    """A command on a data directory: it gets the settings as its first argument, and has the options --config and
-    --data-dir behind its own."""
+    """A command on a data directory: it gets the settings as its first argument, and the options --config and
+    --data-dir after its own."""
 
     def decorate(command: Callable[Concatenate[Settings, P], None]) -> Callable[..., None]:
         @functools.wraps(command)

@@ -1,9 +1,9 @@
-"""A small shop that never closes: orders, page views and payments, written through five protocols, for `penstock up`.
+"""A simulated shop for `penstock up`: orders, page views and payments, produced through five protocols.
 
-Orders come through RustLog, page views of the web site through FlyMQ, those of the app through BlipMQ and those of
-screens in the shops through Felix, payments through Kimberlite. Each event says in `via` how it came. As in life,
-something comes now and then that is none of these, some come twice, some late, some orders are not paid, and some not
-with what they cost. It ends with whoever started it.
+Orders are produced through RustLog, page views of the web site through FlyMQ, of the app through BlipMQ and of screens
+in shops through Felix, payments through Kimberlite. Each event has its protocol in `via`. Like real data, some events
+are malformed, duplicated or late, and some orders are not paid, or with a wrong amount. It ends with its parent
+process.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BAD = (b"not json at all", b'{"order_id": 17', b'{"hello": "world"}', b'{"order_
 BAD_SHARE = 0.02
 TWICE_SHARE, LATE_SHARE, UNPAID_SHARE, WRONG_SHARE = 0.01, 0.005, 0.05, 0.02
 LATE_SECONDS = 120.0
-UNPAID_ORDERS = 1_000  # that wait to be paid at most
+UNPAID_ORDERS = 1_000  # maximum number of orders waiting for payment
 TURN_SECONDS = 0.5
 RETRY_SECONDS = 1.0
 
@@ -49,12 +49,12 @@ Failures = (
 
 
 class Shop:
-    """A simulated shop: events by chance and by the clock."""
+    """A simulated shop: random events, with the current time."""
 
     def __init__(self, chance: random.Random, late: float = LATE_SHARE) -> None:
         self._chance = chance
         self._late = late
-        self._to_pay: deque[tuple[str, str, float]] = deque(maxlen=UNPAID_ORDERS)  # order, customer, and what it costs
+        self._to_pay: deque[tuple[str, str, float]] = deque(maxlen=UNPAID_ORDERS)  # order, customer, amount
 
     def order(self, now: float) -> bytes:
         if self._chance.random() < BAD_SHARE:
@@ -76,7 +76,7 @@ class Shop:
         )
 
     def page_view(self, now: float, via: str = "flymq") -> tuple[bytes, bytes]:
-        """One page view: the visitor and the page."""
+        """One page view: key (the visitor) and value."""
         customer = self._customer()
         if self._chance.random() < BAD_SHARE:
             return customer.encode(), self._chance.choice(BAD)
@@ -91,7 +91,7 @@ class Shop:
         return customer.encode(), msgspec.json.encode(event)
 
     def payments(self, now: float) -> list[bytes]:
-        """Of the orders that were not paid so far."""
+        """Payments for the orders that are not paid yet."""
         paid = []
         while self._to_pay:
             order, customer, amount = self._to_pay.popleft()
@@ -109,7 +109,7 @@ class Shop:
         return paid
 
     def some_twice(self, events: list[bytes]) -> list[bytes]:
-        """As from clients that send again what was stored already."""
+        """Some events twice, as from clients that retry after success."""
         return [event for once in events for event in (once, once)[: 1 + (self._chance.random() < TWICE_SHARE)]]
 
     def _time(self, now: float) -> str:
@@ -124,8 +124,8 @@ def _time_text(now: float) -> str:
 
 
 class Doors:
-    """The five ways into the broker; without Felix's or Kimberlite's, if those are closed, nothing comes through them.
-    Each opens its connection when it is first used, and again after a failure."""
+    """Clients of the five protocols; nothing is produced through Felix or Kimberlite if those doors are closed. Each
+    connects on first use, and again after a failure."""
 
     def __init__(self, at: Mapping[str, Endpoint], *, key: str = "generator") -> None:
         self._rustlog = rustlog.Client(at["rustlog"].host, at["rustlog"].port, busy_poll=0)
@@ -133,7 +133,7 @@ class Doors:
         self._blipmq = blipmq.Client(at["blipmq"].host, at["blipmq"].port, key=key, busy_poll=0)
         self._felix = self._kimberlite = None
         if "felix" in at:
-            self._felix = felix.FelixClient(str(at["felix"]), insecure=True)  # it is this machine's own broker
+            self._felix = felix.FelixClient(str(at["felix"]), insecure=True)  # the local broker
         if "kimberlite" in at:
             self._kimberlite = kimberlite.KimberliteClient(str(at["kimberlite"]))
         self._stream = 0  # of payments
@@ -141,7 +141,7 @@ class Doors:
 
     def create_topics(self) -> None:
         for topic, partitions in ((ORDERS, PARTITIONS), (PAGE_VIEWS, PARTITIONS), (PAYMENTS, 1)):
-            with contextlib.suppress(rustlog.ReplyError):  # it is there already
+            with contextlib.suppress(rustlog.ReplyError):  # it exists
                 self._rustlog.create_topic(topic, partitions)
         if self._kimberlite is not None:
             self._stream = self._kimberlite.create_stream(PAYMENTS)
@@ -169,14 +169,14 @@ class Doors:
             self._kimberlite.append(self._stream, values)
 
     def close(self) -> None:
-        """For now: each opens a connection again when it is used."""
+        """Close connections; clients reconnect when they are used again."""
         for client in (self._rustlog, self._flymq, self._blipmq, self._kimberlite):
             if client is not None:
                 with contextlib.suppress(*Failures):
                     client.close()
 
     def end(self) -> None:
-        """For good, which Felix's client wants to be told."""
+        """Close all clients for the last time, including Felix's."""
         self.close()
         if self._felix is not None:
             with contextlib.suppress(*Failures):
@@ -192,11 +192,11 @@ class Turn(NamedTuple):
     screens: int
 
 
-SHARES = Turn(30, 40, 20, 10)  # of a hundred; what orders cost is paid besides
+SHARES = Turn(30, 40, 20, 10)  # per hundred events; payments come on top
 
 
 def amounts(per_second: float) -> Iterator[Turn]:
-    """The events of each turn, so that the sum comes out right although a turn has few."""
+    """The events of each turn, with fractions carried over so that the rate is exact."""
     due = [0.0] * len(SHARES)
     while True:
         counts = []
@@ -209,7 +209,8 @@ def amounts(per_second: float) -> Iterator[Turn]:
 
 
 def generate(doors: Doors, shop: Shop, per_second: float, stopped: threading.Event, say: Callable[[str], None]) -> None:
-    """Until `stopped` is set. A broker that is away is waited for; what could not be written is not made up for."""
+    """Run until `stopped` is set. Waits for a broker that is down; events that could not be written are not
+    repeated."""
     started = failing = False
     for turn in amounts(per_second):
         began = time.monotonic()

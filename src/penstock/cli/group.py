@@ -1,4 +1,4 @@
-"""`penstock group`: lists and describes consumer groups, shows their lag, moves and forgets their offsets."""
+"""`penstock group`: lists and describes consumer groups, shows their lag, resets and deletes their offsets."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def reset(
         if dry_run:
             return
         confirm(f"Move {group} in {topic}?", yes)
-        # Each to the offset that was shown, whatever came meanwhile.
+        # Each to the offset that was shown, even if records arrived meanwhile.
         for each in moves:
             admin.groups.reset(group, topic, each.after, partition=each.partition)
     typer.echo(f"moved {group} in {topic}", err=True)

@@ -1,4 +1,4 @@
-"""`penstock keys`: adds, lists, replaces and revokes API keys of a broker, running or not."""
+"""`penstock keys`: adds, lists, rotates and revokes API keys of a broker, running or not."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def _show(created: KeyCreated) -> None:
         typer.echo("note: security is off, so the broker takes any key; turn it on with security.mode", err=True)
 
 
-# -- what was typed
+# -- input
 
 
 def _permissions(text: str) -> list[Permission]:

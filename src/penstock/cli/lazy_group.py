@@ -1,4 +1,4 @@
-"""A group of commands that are imported when they are used: `penstock topic list` loads what `topic` needs, no more."""
+"""A group of lazily imported commands: `penstock topic list` imports only what `topic` needs."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from penstock.cli.examples import show_at_end
 
 
 class Entry(NamedTuple):
-    """A command, before it is imported."""
+    """A command that is not imported yet."""
 
     module: str
-    """Where it is; its function is named like the command, or it has an `app` of subcommands."""
+    """Its module; the function has the name of the command, or there is an `app` with subcommands."""
     summary: str
     function: str = ""
-    """Empty for a group, whose `app` it is."""
+    """Empty for a group with an `app`."""
 
 
 Section = tuple[str, dict[str, Entry]]
-"""A heading of the help, and what stands below it."""
+"""A heading of the help, and the commands below it."""
 
 
 class LazyCommands(MutableMapping[str, Any]):
-    """Commands by name, imported at the first look at one."""
+    """Commands by name, imported on first access."""
 
     def __init__(self, entries: dict[str, Entry]) -> None:
         self._entries = entries
@@ -53,7 +53,8 @@ class LazyCommands(MutableMapping[str, Any]):
 
 
 class LazyGroup(TyperGroup):
-    """The root of the command line. Its help comes from the table of `sections`, so that showing it imports nothing."""
+    """The root of the command line. Its help is generated from the table of `sections`, so that showing it imports
+    nothing."""
 
     sections: Sequence[Section] = ()
 

@@ -1,4 +1,4 @@
-"""`penstock log`: checks and repairs the log of a broker that is not running."""
+"""`penstock log`: verifies and repairs the log of a stopped broker."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def repair(settings: Settings, yes: Yes = False) -> None:
 
 @contextlib.contextmanager
 def stopped(root: str) -> Iterator[None]:
-    """Hold the data directory, so that no broker works on it meanwhile."""
+    """Lock the data directory, so that no broker uses it meanwhile."""
     lock = DirectoryLock(root)
     try:
         lock.acquire()

@@ -1,4 +1,4 @@
-"""The `penstock` command: its subcommands, and how they fail: one line on stderr and an exit code, no traceback."""
+"""The `penstock` command: its subcommands, and their failures: one line on stderr and an exit code, no traceback."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ WHICH_BROKER: Final = (
     ("penstock context use NAME", "the context in use"),
     ("127.0.0.1:9092", "if nothing is given"),
 )
-"""What names the broker that a command talks to, the strongest first: `target` has the rule."""
+"""The sources that select a command's broker, in order of precedence: `target` implements the rule."""
 
 EXIT_CODES: Final = (
     ("0", "done"),
@@ -135,11 +135,11 @@ def root(
 
 
 def main() -> None:
-    """The entry point: Ctrl-C and readers that go away end the command quietly, wherever it is."""
+    """The entry point: Ctrl-C and closed pipes end the command quietly, at any point."""
     try:
         app(prog_name="penstock")
     except BrokenPipeError:
-        # The reader of our output has gone. Python would complain once more when it flushes at exit.
+        # The reader of our output has closed the pipe. Python would report that again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except KeyboardInterrupt:
@@ -149,7 +149,7 @@ def main() -> None:
 
         if not isinstance(error, ConfigError):
             raise
-        # A file that a key names, which is read when it is needed.
+        # About a file named by a key, which is read lazily.
         typer.echo(f"penstock: {error}", err=True)
         sys.exit(1)
 

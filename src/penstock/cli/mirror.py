@@ -1,4 +1,4 @@
-"""`penstock mirror`: copies topics from one broker to another, each by a URL of any door."""
+"""`penstock mirror`: copies topics between brokers, each given by a URL of any door."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _print_counts(copier: Copier) -> None:
 
 
 def _wanted(topics: list[str], source: str | None, destination: str | None) -> list[str]:
-    """The topics of the options and of the URLs' paths."""
+    """The topics from the options and from the URLs' paths."""
     if source is not None:
         topics = [*topics, source]
     if destination is None:
@@ -166,7 +166,7 @@ def _is_pattern(text: str) -> bool:
 
 
 def _tell(ends: MirrorEnds, of: Location, to: Location) -> None:
-    """Tell what is lost on the way, and how often records may arrive."""
+    """Report what is lost in the copy, and the delivery guarantee."""
     if lost := ends.lost():
         _note(f"{to.scheme}:// does not carry {' and '.join(lost)}: left out")
     if not ends.keeps_times:

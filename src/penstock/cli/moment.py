@@ -1,4 +1,4 @@
-"""Moments and offsets as they are typed after a flag: `@-1h`, `@2026-03-01T12:00`, `@1767225600`, `42`, `latest`."""
+"""Times and offsets as values of a flag: `@-1h`, `@2026-03-01T12:00`, `@1767225600`, `42`, `latest`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HELP: Final = "an offset, earliest, latest, or @TIME: @-1h (ago), @2026-03-01T12
 
 
 def offset_or_time(flag: str, text: str) -> Literal["earliest", "latest"] | int | datetime:
-    """A place in a topic. Ends the command if it is none."""
+    """A position in a topic. Ends the command if the text is invalid."""
     if text == "earliest":
         return "earliest"
     if text == "latest":
@@ -25,7 +25,7 @@ def offset_or_time(flag: str, text: str) -> Literal["earliest", "latest"] | int 
 
 
 def moment(flag: str, text: str) -> datetime:
-    """A moment: so long ago, in ISO 8601, or in seconds since 1970. Ends the command if it is none."""
+    """A time: a duration ago, in ISO 8601, or in seconds since 1970. Ends the command if the text is invalid."""
     try:
         if text.startswith("-"):
             return datetime.now(UTC) - timedelta(seconds=quantity.seconds(flag, text[1:]))

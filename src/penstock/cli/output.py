@@ -53,7 +53,7 @@ def show_views(
     *,
     numbers: Collection[str] = (),
 ) -> None:
-    """Print what the administration API told: as JSON as it is, in a table as `row` makes it for people."""
+    """Print replies of the administration API: as unchanged JSON, or as table rows made by `row`."""
     if output is Output.TABLE:
         print_table(columns, map(row, views), numbers=numbers)
     else:
@@ -61,7 +61,7 @@ def show_views(
 
 
 def show_fields(output: Output, fields: Sequence[tuple[str, object]]) -> None:
-    """Print one thing, field by field."""
+    """Print one object, field by field."""
     if output is Output.TABLE:
         print_fields([(name, _IN_WORDS[value] if isinstance(value, bool | None) else value) for name, value in fields])
     else:
@@ -69,7 +69,7 @@ def show_fields(output: Output, fields: Sequence[tuple[str, object]]) -> None:
 
 
 def show_json(output: Output, found: object) -> None:
-    """Print what was found as it is: a list as lines of its own with `jsonl`, an indented document otherwise."""
+    """Print an object as JSON: with `jsonl`, the items of a list on separate lines; otherwise an indented document."""
     if output is Output.JSONL:
         for item in found if isinstance(found, list) else [found]:
             typer.echo(msgspec.json.encode(item).decode())

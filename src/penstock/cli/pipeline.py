@@ -1,4 +1,4 @@
-"""`penstock pipeline`: make a pipeline's project folder, run it, see how far it is, stop it and begin anew."""
+"""`penstock pipeline`: creates a pipeline's project folder, runs it, shows its progress, stops and resets it."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ Master = Annotated[
 ]
 
 LOOK_SECONDS = 1.0
-TAIL_BYTES = 4 << 20  # of a log, in which its last lines are looked for
-RESTART_SECONDS = (1.0, 60.0)  # after Spark was killed: first and longest wait
+TAIL_BYTES = 4 << 20  # of a log, from its end, in which the last lines are searched
+RESTART_SECONDS = (1.0, 60.0)  # after Spark was killed: first and maximum wait
 HEALTHY_SECONDS = 300.0
 UNDER_WAY = ("queued", "planning", "starting", "running", "restarting")
 
@@ -295,14 +295,14 @@ def _said(state: RunState | None, running: bool) -> str:
 
 
 def _phases(state: RunState | None, running: bool) -> dict[str, str]:
-    """The outcome of each flow. After the end of a run, nothing in it runs any more, whatever its last word was."""
+    """The phase of each flow. After a run has ended, no flow is running, whatever its last phase was."""
     if state is None or running:
         return {} if state is None else state.flows
     return {flow: "stopped" if phase in UNDER_WAY else phase for flow, phase in state.flows.items()}
 
 
 def tail(stream: BinaryIO, lines: int) -> list[bytes]:
-    """The last lines of a file; its position is at its end then."""
+    """The last lines of a file, which is then positioned at its end."""
     size = stream.seek(0, os.SEEK_END)
     stream.seek(max(0, size - TAIL_BYTES))
     found = stream.read().splitlines(keepends=True)
@@ -322,8 +322,8 @@ def _watch(project: Project) -> Watch:
 
 
 def _drive(project: Project, master: str | None, broker: str | None, refresh: Refresh) -> int:
-    """Run it, show its progress, and return the exit code. A continuous pipeline whose Spark was killed is started
-    again."""
+    """Run the pipeline, show its progress, and return the exit code. A continuous pipeline is restarted if its Spark
+    was killed."""
     if remote(os.environ, master) is None:
         try:
             find_java(os.environ)
@@ -372,13 +372,13 @@ def _needs_pyspark() -> None:
 
 
 def _say(text: str, stream: TextIO | None = None) -> None:
-    """Not by typer.echo: that goes past the table which changes in place at a terminal, and is painted over by it."""
+    """Print without typer.echo, which bypasses the live table on a terminal and would be overwritten by it."""
     print(text, file=stream, flush=True)
 
 
 @contextlib.contextmanager
 def _stopping(driver: Driver) -> Iterator[threading.Event]:
-    """The first signal asks the run to end, the second does not wait. Whether there was one."""
+    """Handle signals: the first asks the run to end, the second kills it. Yields the event that is set by the first."""
     stopping = threading.Event()
 
     def on_signal(_number: int, _frame: object) -> None:
@@ -399,7 +399,7 @@ def _stopping(driver: Driver) -> Iterator[threading.Event]:
 
 @contextlib.contextmanager
 def _shown(project: Project, refresh: Refresh) -> Iterator[Callable[..., None]]:
-    """Messages and progress: in place at a terminal, else in lines."""
+    """A function that shows events and progress: in place on a terminal, else as lines."""
     watch = _watch(project)
     phases: dict[str, str] = {}
     title = f"{project.name} ({project.file.kind})"

@@ -1,4 +1,4 @@
-"""The progress view of a pipeline: a table that changes in place at a terminal, lines elsewhere."""
+"""The progress view of a pipeline: a table updated in place on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.cli.tables import aligned
 from penstock.spark.pipelines.location import RunState
 from penstock.spark.pipelines.progress import FlowProgress, seconds_text
 
-LINE_SECONDS = 5.0  # between two lines about the same flow, where lines are printed
+LINE_SECONDS = 5.0  # between two lines about the same flow
 
 
 def progress_table(flows: Sequence[FlowProgress], phases: Mapping[str, str], now: float, title: str) -> Table:
@@ -35,7 +35,7 @@ def progress_table(flows: Sequence[FlowProgress], phases: Mapping[str, str], now
 def status_document(
     name: str, state: RunState | None, running: bool, flows: Sequence[FlowProgress], phases: Mapping[str, str]
 ) -> dict[str, object]:
-    """The same for programs."""
+    """The progress as a document, for programs."""
     by_name = {flow.name: flow for flow in flows}
     troubles = state.troubles if state is not None else {}
     return {
@@ -74,7 +74,7 @@ def _figures(flow: FlowProgress | None) -> dict[str, object]:
 
 
 def progress_line(flow: FlowProgress, now: float) -> str:
-    """The same in one line."""
+    """The progress of one flow, as a line."""
     parts = [f"{flow.name}:"]
     if flow.rows is not None:
         parts.append(f"{flow.rows:,} rows,")
@@ -91,7 +91,7 @@ def progress_line(flow: FlowProgress, now: float) -> str:
 
 
 class Lines:
-    """Progress as lines: what is new, and about each flow not too often."""
+    """Progress as lines: only what is new, and rate-limited for each flow."""
 
     def __init__(self) -> None:
         self._printed: dict[str, tuple[float, int | None]] = {}

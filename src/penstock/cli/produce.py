@@ -1,4 +1,4 @@
-"""`penstock produce`: appends records to a topic: values, lines of standard input as they come, or files."""
+"""`penstock produce`: appends records to a topic: values, lines of standard input as they arrive, or files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from penstock.cli.target import Target, with_target
 if TYPE_CHECKING:
     from penstock.connection import Connection, Stored
 
-CHUNK: Final = 1 << 20  # bytes that are read at once, if they are there
+CHUNK: Final = 1 << 20  # maximum of one read, which returns what is available
 MAX_LINE: Final = 64 << 20
 
 
@@ -98,7 +98,8 @@ def produce(
 
 
 def _check_topic(connection: Connection, topic: str) -> None:
-    """A name that is mistyped must not become a topic. Who may write and not look is believed."""
+    """Check that the topic exists: a mistyped name must not create one. Skipped for users who may write but not
+    describe."""
     from penstock.clients.http import NotFound, Unauthorized
 
     try:
@@ -156,7 +157,7 @@ def _split(stream: IO[bytes], form: Format, advance: Callable[[float], None]) ->
 
 
 def _lines(stream: IO[bytes], advance: Callable[[float], None]) -> Iterator[list[bytes]]:
-    """The lines that are there, together: one that comes slowly does not wait for the next."""
+    """Batches of the available lines: a slow line does not wait for the next."""
     rest = b""
     while data := stream.read1(CHUNK):  # type: ignore[attr-defined]
         *lines, rest = (rest + data).split(b"\n")
@@ -179,7 +180,8 @@ def _send(connection: Connection, topic: str, batch: list[Given], partition: int
     try:
         places = connection.produce_many(topic, columns[0], keys=columns[1], headers=columns[2], partition=partition)
     except SchemaRejected:
-        # Nothing of it is stored. Without a number, what does not fit becomes a dead letter where the topic wants that.
+        # Nothing of it is stored. Sent individually without sequence numbers, records that do not match can become dead
+        # letters, if the topic is configured so.
         with connection.producer(idempotent=False) as producer:
             sent = [
                 producer.send(topic, v, k, headers=h, partition=partition) for v, k, h in zip(*columns, strict=True)
@@ -191,7 +193,7 @@ def _send(connection: Connection, topic: str, batch: list[Given], partition: int
 
 
 def _print_places(topic: str, places: Sequence[Stored]) -> None:
-    """Offsets in a row, of one partition after the other."""
+    """Print ranges of offsets, by partition."""
     rejected = sum(stored.offset < 0 for stored in places)
     runs: list[list[int]] = []
     for partition, offset in sorted((stored.partition, stored.offset) for stored in places if stored.offset >= 0):

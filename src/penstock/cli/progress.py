@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal's standard error, nothing elsewhere."""
+"""Progress of long operations: a bar on standard error if that is a terminal, nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:  # takes a while to load: only where a bar is shown
 
 @contextlib.contextmanager
 def progress(what: str, total: float | None) -> Iterator[Callable[[float], None]]:
-    """A bar that is moved on by so much with each call; without a `total` it says that something goes on."""
+    """A bar that each call advances by an amount; without a `total` it only shows activity."""
     with _bar(what, total) as task:
         yield (lambda _: None) if task is None else task.advance
 
 
 @contextlib.contextmanager
 def progress_to(what: str) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar that is set to so much of so much with each call. None where nobody sees it."""
+    """A bar that each call sets to (done, total). None if it would not be visible."""
     with _bar(what, None) as task:
         yield None if task is None else task.set
 
 
 @contextlib.contextmanager
 def progress_steps() -> Iterator[Callable[[str, int, int], None]]:
-    """One bar for work of several steps: each call says which it is, and how much of how much of it is done."""
+    """One bar for an operation of several steps: each call passes the step, the amount done and the total."""
     with _bar("", None) as task:
         yield (lambda _what, _done, _total: None) if task is None else task.step
 
@@ -50,7 +50,7 @@ class _Task(NamedTuple):
 
 @contextlib.contextmanager
 def _bar(what: str, total: float | None) -> Iterator[_Task | None]:
-    """A bar on standard error, if that is a terminal."""
+    """A bar on standard error, or None if that is not a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -59,6 +59,6 @@ def _bar(what: str, total: float | None) -> Iterator[_Task | None]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     console = Console(stderr=True, color_system="auto" if coloured(sys.stderr) else None)
-    # What is printed goes above the bar where both are at the terminal, and stays what it is elsewhere.
+    # Output is printed above the bar if both are on the terminal, and unchanged elsewhere.
     with Progress(*columns, console=console, transient=True, redirect_stdout=sys.stdout.isatty()) as bar:
         yield _Task(bar, bar.add_task(what, total=total))

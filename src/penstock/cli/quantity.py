@@ -1,4 +1,4 @@
-"""Durations and sizes as they are typed after a flag: `30d`, `1.5h`, `10GiB`."""
+"""Durations and sizes as values of a flag: `30d`, `1.5h`, `10GiB`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def seconds(flag: str, text: str) -> float:
 
 
 def size(flag: str, text: str) -> int:
-    """Bytes."""
+    """A size in bytes."""
     return int(_quantity(flag, text, SIZE_UNITS))
 
 

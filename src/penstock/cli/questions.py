@@ -1,4 +1,4 @@
-"""Questions at a terminal: whether to go on before something is lost, and secrets. Ctrl-C at one ends the command."""
+"""Prompts on a terminal: confirmation before data is lost, and secrets. Ctrl-C ends the command."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask once, unless `--yes` was given. Ends the command if the answer is no, or if nobody is there to ask."""
+    """Ask once, unless `--yes` was given. Ends the command if the answer is no, or if there is no terminal."""
     if yes:
         return
-    typer.echo(f"{question} [y/N]: ", nl=False, err=True)  # standard output is for what the command finds
+    typer.echo(f"{question} [y/N]: ", nl=False, err=True)  # standard output is for results
     answer = sys.stdin.readline()
     if not answer:
         typer.echo(err=True)
@@ -27,7 +27,7 @@ def confirm(question: str, yes: bool) -> None:
 
 
 def ask_secret(what: str, instead: str) -> str:
-    """A secret, typed without an echo. `instead` says what to do where there is no terminal."""
+    """A secret, typed without an echo. `instead`: a hint for when there is no terminal."""
     try:
         with open("/dev/tty", "rb"):
             pass

@@ -1,4 +1,4 @@
-"""`penstock queue`: lists, describes and deletes work queues, and takes messages of one."""
+"""`penstock queue`: lists, describes and deletes work queues, and takes messages from one."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def take(
             sys.stdout.buffer.write(text + b"\n")
             sys.stdout.buffer.flush()
             if keep:
-                taken.append(message)  # until the end: else it would come again at once
+                taken.append(message)  # until the end: otherwise it would be delivered again immediately
             else:
                 message.ack()
         for message in taken:

@@ -1,6 +1,6 @@
-"""The forms in which records are printed: a line for people, JSON, or a format such as `%o %k %v\\n`, as kcat has it.
+"""Formats for printing records: a line for people, JSON, or a format string such as `%o %k %v\\n`, like kcat's.
 
-What clients have put into a record cannot move the cursor of a terminal: control characters are escaped, unless `raw`.
+Control characters in records are escaped, unless `raw`, so that they cannot manipulate the terminal.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
 
 
 def formatted(text: str, *, raw: bool) -> Printer:
-    """A printer by a format. Ends the command if it makes no sense."""
+    """A printer for a format string. Ends the command if it is invalid."""
 
     def shown(data: bytes) -> bytes:
         return data if raw else printable(data.decode(errors="backslashreplace")).encode()
@@ -45,7 +45,7 @@ def formatted(text: str, *, raw: bool) -> Printer:
         "T": lambda record: record.time.isoformat(sep=" ", timespec="milliseconds")[:23].encode(),
         "k": lambda record: shown(record.key or b""),
         "v": lambda record: shown(record.value),
-        "s": lambda record: shown(record.value),  # as kcat calls it
+        "s": lambda record: shown(record.value),  # as in kcat
         "h": headers,
         "K": lambda record: b"%d" % (-1 if record.key is None else len(record.key)),
         "V": lambda record: b"%d" % len(record.value),

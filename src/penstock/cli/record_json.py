@@ -1,7 +1,7 @@
-"""Records as JSON objects: what `consume --output jsonl` prints, and `produce --format jsonl` takes.
+"""Records as JSON objects: the output of `consume --output jsonl`, and the input of `produce --format jsonl`.
 
-Keys, values and headers are texts; those that are not UTF-8 are in base64, under `key_base64` and `value_base64`, or in
-an object `{"base64": …}` for a header. A header that comes more than once has a list.
+Keys, values and headers are texts; those that are not UTF-8 are in base64, in `key_base64` and `value_base64`, or in an
+object `{"base64": …}` for a header. A repeated header has a list.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Given(NamedTuple):
-    """A record to be produced."""
+    """A record to produce."""
 
     value: bytes
     key: bytes | None = None
@@ -27,7 +27,7 @@ class Given(NamedTuple):
 
 
 def as_object(record: Record) -> dict[str, Any]:
-    """A record that was consumed."""
+    """A consumed record as an object."""
     headers: dict[str, Any] = {}
     for name, value in record.headers:
         shown = _shown(value)
@@ -52,7 +52,7 @@ def as_object(record: Record) -> dict[str, Any]:
 
 
 def parse_line(line: bytes, number: int) -> Given:
-    """A record of one line; its topic, partition, offset and time do not count. Ends the command if it is none."""
+    """A record from one line; its topic, partition, offset and time are ignored. Ends the command if it is invalid."""
     try:
         found = msgspec.json.decode(line)
         if not isinstance(found, dict):
@@ -78,7 +78,7 @@ def _shown(data: bytes) -> Any:
 
 
 def _data(found: dict[str, Any], name: str) -> bytes | None:
-    """A text, or a value of JSON as it is; or the bytes that are there in base64."""
+    """A text, or any JSON value as its text; or decoded base64."""
     if f"{name}_base64" in found:
         return _bytes({"base64": found[f"{name}_base64"]})
     value = found.get(name)

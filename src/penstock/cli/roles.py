@@ -1,4 +1,4 @@
-"""`penstock roles`: lists, sets and removes the roles of a broker's users, whether it runs or not."""
+"""`penstock roles`: lists, sets and removes the roles of a broker's users, whether it is running or not."""
 
 from __future__ import annotations
 

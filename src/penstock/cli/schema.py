@@ -1,4 +1,4 @@
-"""`penstock schema`: registers, shows, checks with and deletes schemas of a broker, by address or by directory."""
+"""`penstock schema`: registers, shows, validates with and deletes schemas of a broker, by address or by directory."""
 
 from __future__ import annotations
 

@@ -33,6 +33,6 @@ def serve(serve: flags.ServeFlags) -> None:
 
 
 def _say(text: str) -> None:
-    """Whoever read this may be gone; that is no reason not to stop cleanly."""
+    """Print a line; a reader that is gone must not prevent a clean shutdown."""
     with contextlib.suppress(BrokenPipeError):
         print(text, flush=True)

@@ -1,4 +1,4 @@
-"""Signatures of commands: typer makes options of parameters, and several commands share the same ones."""
+"""Signatures of commands: typer derives options from parameters, and several commands share some."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any, get_type_hints
 
 
 def replace_first(run: Any, command: Callable[..., None], options: type, names: tuple[str, ...] | None = None) -> None:
-    """Give `run` the signature of the command, with options in place of its first parameter, behind the others.
+    """Give `run` the signature of the command, with options in place of its first parameter, after the others.
 
-    `options` is a NamedTuple of annotated options; `names` chooses some of them."""
+    `options` is a NamedTuple of annotated options; `names` selects some of them."""
     signature = inspect.signature(command, eval_str=True)
     run.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])
     append(run, options, names)
 
 
 def append(run: Any, options: type, names: tuple[str, ...] | None = None) -> None:
-    """Give `run` more options, behind those that it has."""
+    """Append options to the signature of `run`."""
     types = get_type_hints(options, include_extras=True)
     defaults: dict[str, Any] = options._field_defaults  # type: ignore[attr-defined]
     added = [

@@ -1,4 +1,4 @@
-"""`penstock sql`: statements on the streams of a tenant, answered by a running broker, or else from its files."""
+"""`penstock sql`: statements on the streams of a tenant, executed by a running broker, or else on its files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Cell = int | str | bool | None
 
 WIDEST: Final = 60  # characters of a column at a terminal
-TIMEOUT_SECONDS: Final = 45.0  # that the statement may wait for its turn, and some more
+TIMEOUT_SECONDS: Final = 45.0  # besides the statement's own limit: for waiting in the queue, and a reserve
 
 
 @with_administered()
@@ -65,7 +65,7 @@ def sql(
 
 
 class Statements:
-    """Statements on one broker, whose rows are printed in one form."""
+    """Executes statements on one broker, and prints the rows in one format."""
 
     def __init__(
         self, broker: Administered, tenant: str | None, namespace: str | None, at: str | None, form: str
@@ -76,7 +76,7 @@ class Statements:
         self.at = at
 
     def __call__(self, text: str, params: list[Cell]) -> None:
-        """Carry one out and print its rows. Ends the command if it is refused."""
+        """Execute a statement and print its rows. Ends the command if it fails."""
         from penstock.admin.sql import SqlRequest, SqlRows
 
         position, text = _as_of(self.at, text)
@@ -88,7 +88,7 @@ class Statements:
         if isinstance(self._broker, Target):
             body = admin_request.over_network(self._broker, "POST", path, data)
         else:
-            from penstock.cli.administration import request_running  # here, because it loads the whole broker
+            from penstock.cli.administration import request_running  # here, because it imports the whole broker
 
             body = request_running(self._broker, "POST", path, data, self._broker.sql.seconds + TIMEOUT_SECONDS)
         if body is not None:
@@ -100,7 +100,7 @@ class Statements:
 
 
 def _as_of(at: str | None, text: str) -> tuple[int | None, str]:
-    """The position that a statement looks at, and the statement, which has the moment in it if it looks at one."""
+    """The position for a statement, and the statement, which contains the time if `at` is one."""
     if at is None:
         return None, text
     if at.startswith("@"):
@@ -138,7 +138,7 @@ def _offline(settings: Settings, tenant: str, namespace: str, request: SqlReques
 
 
 def _as_json(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
-    """One object for each row; of columns with the same name the last one counts."""
+    """Print one object for each row; of columns with the same name the last one counts."""
     for row in rows:
         typer.echo(msgspec.json.encode(dict(zip(columns, row, strict=True))).decode())
 

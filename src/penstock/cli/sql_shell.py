@@ -1,4 +1,4 @@
-"""The shell of `penstock sql`: statements of several lines, history, and a few commands that begin with a backslash."""
+"""The shell of `penstock sql`: multi-line statements, history, and a few commands that begin with a backslash."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HISTORY_LINES: Final = 10_000
 
 
 class Statements(Protocol):
-    """Whoever carries statements out and prints their rows."""
+    """Executes statements and prints their rows."""
 
     at: str | None
 
@@ -28,7 +28,7 @@ class Statements(Protocol):
 
 
 def shell(run: Statements) -> None:
-    """Read statements until the end of input. One that is refused does not end it."""
+    """Read statements until the end of input. A failing one does not end the shell."""
     terminal = sys.stdin.isatty()
     if terminal:
         typer.echo(r"\? for help, \q to leave", err=True)
@@ -42,7 +42,7 @@ def shell(run: Statements) -> None:
                 if lines:
                     _carry_out(run, "\n".join(lines), timing)
                 return
-            except KeyboardInterrupt:  # this statement is dropped
+            except KeyboardInterrupt:  # drop this statement
                 typer.echo(err=True)
                 lines = []
                 continue
@@ -68,7 +68,7 @@ def shell(run: Statements) -> None:
 
 def _carry_out(run: Statements, text: str, timing: bool) -> None:
     began = time.perf_counter()
-    with contextlib.suppress(typer.Exit):  # it was told why
+    with contextlib.suppress(typer.Exit):  # the reason was printed
         run(text.rstrip().rstrip(";"), [])
     if timing:
         typer.echo(f"{(time.perf_counter() - began) * 1000:.1f} ms", err=True)
@@ -76,7 +76,7 @@ def _carry_out(run: Statements, text: str, timing: bool) -> None:
 
 @contextlib.contextmanager
 def _history(terminal: bool) -> Iterator[None]:
-    """Lines of earlier shells, with the arrow keys, where Python has readline."""
+    """Load and save the history of lines, if Python has readline."""
     try:
         import readline
     except ImportError:

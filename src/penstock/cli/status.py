@@ -1,4 +1,4 @@
-"""`penstock status`: a broker on one screen, and what is wrong with it."""
+"""`penstock status`: a broker on one screen, with its problems."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from penstock.cli.target import Target
 if TYPE_CHECKING:
     from penstock.admin.broker import BrokerView
 
-LOW_DISK: Final = 0.1  # of it free
-WORST: Final = 5  # groups with the most lag that are shown
+LOW_DISK: Final = 0.1  # free share
+WORST: Final = 5  # number of groups shown, those with the most lag
 
 
 class Problem(NamedTuple):
-    """A problem of a broker, and what to do about it."""
+    """A problem of a broker, and its remedy."""
 
     what: str
     do: str
@@ -126,7 +126,7 @@ def _problems(view: BrokerView, free: float | None) -> list[Problem]:
 
 
 def size(count: float) -> str:
-    """Bytes, for people."""
+    """A number of bytes, human-readable."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -135,7 +135,7 @@ def size(count: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time that has passed, for people: its two largest units."""
+    """A duration, human-readable: its two largest units."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)

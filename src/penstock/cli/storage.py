@@ -30,11 +30,11 @@ app = typer.Typer(
 )
 
 KAFKA: Final = "kafka://"
-QUIET_SECONDS: Final = 2.5  # an owner that is alive writes once a second
+QUIET_SECONDS: Final = 2.5  # a live owner writes once a second
 
 
 class Ends(NamedTuple):
-    """The source and the target of the journal's copy, and those of the tables."""
+    """The source and the target of a copy, of the journal and of the tables."""
 
     directory: str
     url: str
@@ -144,7 +144,7 @@ class _Copy:
         self._table_options = table_policy(settings, ends.directory).options
 
     def run(self, *, verify: bool) -> tuple[Compared, TableFiles | None]:
-        """Raises LogError. Tables first: when the journal is whole, a broker may be started."""
+        """Raises LogError. Tables first: once the journal is complete, a broker may be started."""
         from penstock.log.kafka.copy import compare, refuse_active
 
         refuse_active(self._journal, QUIET_SECONDS)
@@ -156,7 +156,7 @@ class _Copy:
         return compared, tables
 
     def _reserve(self) -> None:
-        """No broker may use the target from now on until the copy is whole."""
+        """Mark the target, so that no broker uses it until the copy is complete."""
         from penstock.log.kafka.copy import reserve_files, reserve_journal
 
         if self._ends.to_kafka:

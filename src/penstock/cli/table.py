@@ -1,7 +1,7 @@
-"""`penstock table`: what the tables of topics hold, whether they are what the log was, and their repair.
+"""`penstock table`: shows the tables of topics, verifies them against the log, and repairs them.
 
-Over the network the broker tells and does all of it (`table_jobs`). By a data directory, all but `repair` reads it, and
-changes nothing; a broker may be running. `repair` is done by the broker, if one runs.
+Over the network the broker does all of it (`table_jobs`). With a data directory, all commands except `repair` only read
+it, even while a broker is running; a running broker executes `repair` itself.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ SUMS: Final = ("rows", "files", "bytes", "version")
 
 _TRIES: Final = 5  # a running broker changes files while they are read
 _MAX_RANGES: Final = 8
-_POLL_SECONDS: Final = 0.2  # between two looks at what the broker is at
+_POLL_SECONDS: Final = 0.2  # between two polls of the broker's progress
 
-Progress = Callable[[int, int], None]  # records done, of how many
+Progress = Callable[[int, int], None]  # records done, total
 
 
 class Directory(NamedTuple):
-    """A data directory, and where its tables are."""
+    """A data directory, and the location of its tables."""
 
     log: OfflineLog
     policy: TablePolicy
@@ -247,7 +247,7 @@ def repair(
 
 
 def _repaired(settings: Settings, directory: Directory, topic: Topic, *, checksums: bool) -> bool:
-    """Whether the table is sound now."""
+    """Repair a table. Whether it is intact now."""
     from penstock.log.errors import LogError
 
     with progress_to(_shown(topic)) as progress:
@@ -270,7 +270,7 @@ def _repaired(settings: Settings, directory: Directory, topic: Topic, *, checksu
 def _repaired_by_broker(
     settings: Settings, topic: Topic, progress: Progress | None, *, checksums: bool
 ) -> RepairStatus | None:
-    """The outcome of a repair by the broker that runs; None if none does."""
+    """The outcome of a repair by the running broker; None if there is none."""
     import msgspec
 
     from penstock.admin.repairs import RepairRequest
@@ -339,7 +339,7 @@ def _verified(directory: Directory, topic: Topic, progress: Progress | None) -> 
         outcome = verify_table(directory.ref(topic), log.tailer, starts, tabled, progress)
         if outcome.sound:
             return outcome
-        log.refresh()  # retention of a running broker may have taken something meanwhile
+        log.refresh()  # retention of a running broker may have removed records meanwhile
         if starts == {number: log.bounds(partition).start for number, partition in partitions.items()}:
             return outcome
 
@@ -369,7 +369,7 @@ def _print_outcome(topic: Topic, outcome: Outcome) -> None:
 
 
 def _open(settings: Settings) -> Directory:
-    """The log of the directory as it is now, whether or not a broker is writing it."""
+    """The current log of the directory, whether or not a broker is writing it."""
     from penstock.broker.state.offline import OfflineLog
     from penstock.config.broker import table_policy
     from penstock.log.errors import LogError
@@ -399,7 +399,7 @@ def _reading() -> Iterator[None]:
         fail(f"{error.filename or 'reading'}: {error.strerror or error}")
 
 
-# -- telling
+# -- output
 
 
 def _shown(topic: Topic) -> str:
@@ -424,7 +424,7 @@ def _moment(timestamp: int | None) -> str:
 
 
 def _how_to_read(ref: TableRef) -> str:
-    """A line for DuckDB and one for pandas that work as they are, apart from the secrets of an object store."""
+    """Commands for DuckDB and pandas that work unchanged, apart from the secrets of an object store."""
     location = json.dumps(ref.url, ensure_ascii=False) + (", storage_options={...}" if ref.options else "")
     duckdb = (
         f"import duckdb, deltalake; t = deltalake.DeltaTable({location}).to_pyarrow_dataset(); "

@@ -1,4 +1,4 @@
-"""Tables of a broker over the network: what its API tells of them, and verification and repair as its jobs."""
+"""Tables of a broker over the network: information from its API, and verification and repair as its jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.broker.tables.table import RepairReport
     from penstock.cli.target import Target
 
-POLL_SECONDS: Final = 0.2  # between two looks at what the broker is at
+POLL_SECONDS: Final = 0.2  # between two polls of a job
 RUNNING: Final = ("waiting", "running")
 
 
@@ -43,7 +43,7 @@ class RemoteTables:
         print_fields([("topic", topic), ("place", found["url"]), ("bytes", size), ("offsets", _offsets(found))])
 
     def verified(self, topic: str) -> RepairReport:
-        """The outcome of reading every byte. Ends the command if it cannot be told."""
+        """The result of verifying every byte. Ends the command if there is none."""
         return self._job(topic, "verify", None)
 
     def repaired(self, topic: str, *, checksums: bool) -> RepairReport:
@@ -68,7 +68,7 @@ class RemoteTables:
 
 
 def print_outcome(topic: str, report: RepairReport) -> None:
-    """A verification, in the words of one that is done here."""
+    """Print a verification, in the same form as a local one."""
     if report.version is None and report.sound:
         typer.echo(f"{topic}: no table yet")
         return

@@ -1,7 +1,7 @@
-"""Tables on standard output: aligned by rich at a terminal, tab-separated lines elsewhere.
+"""Tables on standard output: aligned by rich on a terminal, tab-separated lines elsewhere.
 
-Scripts read what goes into a file or a pipe, so it stays one line for each row with a tab between cells. Names in the
-cells were chosen by clients: in neither form can one move the cursor, change colours, or make another cell.
+Scripts parse the output to files and pipes, so it has one line per row with tabs between cells. Cells contain names
+chosen by clients: in both forms they are escaped so that they cannot move the cursor, change colours, or add a cell.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.cli.colours import coloured
 if TYPE_CHECKING:  # takes a while to load: only when a table is shown
     from rich.table import Table
 
-PIPE_WIDTH: Final = 120  # characters of an aligned table where no terminal has a width
+PIPE_WIDTH: Final = 120  # characters of an aligned table without a terminal
 STATES: Final = ("state", "health")  # columns and fields whose cells have the colours of `STATE_COLOURS`
 STATE_COLOURS: Final = {
     "ok": "green",
@@ -39,7 +39,7 @@ def print_table(
     numbers: Collection[str] = (),
     header_in_pipe: bool = True,
 ) -> None:
-    """Print rows under their columns. `numbers` names the columns that a terminal shows aligned to the right."""
+    """Print rows under their columns. `numbers` are the columns that are right-aligned on a terminal."""
     cells = [[printable(str(cell)) for cell in row] for row in rows]
     if sys.stdout.isatty():
         print_aligned(aligned(columns, cells, numbers=numbers))
@@ -49,7 +49,7 @@ def print_table(
 
 
 def print_fields(fields: Iterable[tuple[str, object]]) -> None:
-    """Print the fields of one thing, a name and a value on each line."""
+    """Print the fields of one object, a name and a value per line."""
     lines = [(name, printable(str(value))) for name, value in fields]
     if sys.stdout.isatty():
         print_aligned(aligned(("field", "value"), lines, header=False))
@@ -59,7 +59,7 @@ def print_fields(fields: Iterable[tuple[str, object]]) -> None:
 
 
 def print_ruled(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows aligned at a terminal and elsewhere, never wrapped, with a rule of dashes under the columns."""
+    """Print rows aligned, also without a terminal, never wrapped, with a line of dashes under the columns."""
     from rich.cells import cell_len
 
     rule = ["-" * max(map(cell_len, column)) for column in zip(columns, *rows, strict=True)]
@@ -74,7 +74,7 @@ def aligned(
     header: bool = True,
     title: str | None = None,
 ) -> Table:
-    """A rich table in the one style of the command line. Cells that are too long are folded, not cut off."""
+    """A rich table in the command line's style. Long cells are folded, not cut off."""
     from rich.table import Table
     from rich.text import Text
 
@@ -92,7 +92,7 @@ def aligned(
 
 
 def print_aligned(table: Table, *, wrap: bool = True) -> None:
-    """Print a rich table as wide as the terminal, or plain; without `wrap`, as wide as it is."""
+    """Print a rich table as wide as the terminal, or as plain text; without `wrap`, at its natural width."""
     from rich.console import Console
 
     terminal = sys.stdout.isatty()
@@ -107,12 +107,12 @@ def print_aligned(table: Table, *, wrap: bool = True) -> None:
 
 
 def printable(text: str) -> str:
-    """The text with escapes in place of characters that would move the cursor or make another cell."""
+    """The text with escapes for characters that would move the cursor or add a cell."""
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
 
 
 def utc(moment: int) -> str:
-    """A time in µs since 1970, for people."""
+    """A time in µs since 1970, human-readable."""
     return datetime.fromtimestamp(moment // 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")

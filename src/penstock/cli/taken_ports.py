@@ -1,4 +1,4 @@
-"""Ports that other programs have: all of them at once, and the flags that move their doors to free ones."""
+"""Ports in use by other programs: finds all of them, and suggests flags that move their doors to free ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from penstock.config.settings import DOOR_NAMES, UDP_DOORS, Settings
 from penstock.transport.endpoint import Endpoint, parse_endpoint
 
-STEP: Final = 10_000  # 9092 is moved to 19092: easy to remember, and not likely to be in use
+STEP: Final = 10_000  # 9092 is moved to 19092: easy to remember, and probably free
 LAST_PORT: Final = 65_535
 
 
@@ -21,8 +21,8 @@ class TakenPort(NamedTuple):
 
 
 def taken_ports(settings: Settings) -> list[TakenPort]:
-    """The configured ports that another program has. Addresses that cannot be opened for other reasons are left to the
-    broker, which says why."""
+    """The configured ports that another program uses. Addresses that cannot be opened for other reasons are left to the
+    broker, which reports the reason."""
     return [
         TakenPort(endpoint, tuple(doors), kind)
         for (endpoint, kind), doors in _doors(settings).items()
@@ -31,7 +31,7 @@ def taken_ports(settings: Settings) -> list[TakenPort]:
 
 
 def describe(taken: Sequence[TakenPort], command: str) -> str:
-    """The message about taken ports. `command` starts the broker; `{}` in it stands for the flags."""
+    """The message about ports in use. `command` starts the broker; `{}` in it is replaced by the flags."""
     width = max(len(", ".join(port.doors)) for port in taken)
     lines = [f"  {', '.join(port.doors):<{width}}  {port.endpoint}" for port in taken]
     moved = " ".join(f"--listen {door}={free}" for port in taken for door, free in _moved(port))

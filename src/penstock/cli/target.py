@@ -1,14 +1,14 @@
-"""The broker that a command talks to, and who one is there: one rule for all commands, as
-`penstock --help` tells it (`main.WHICH_BROKER`).
+"""The broker and the identity for a command: one rule for all commands, as documented by `penstock --help`
+(`main.WHICH_BROKER`).
 
 1. A flag: `--server` or `--context`, over the network; `--data-dir` or `--config`, the broker of that directory.
 2. The environment: PENSTOCK_SERVER or PENSTOCK_CONTEXT, else PENSTOCK_DATA_DIR or PENSTOCK_CONFIG.
 3. The context in use (`penstock context use`).
 4. The broker on this machine, at its usual port.
 
-By a data directory it is the broker that runs there: administration goes through its socket, without a login, unless
-one is given; records go through a door that the broker names. `administered` goes on where none runs. `with_target`
-gives a command these flags and a `Target` as its first argument.
+A data directory selects the broker that runs there: administration uses its socket, without a login unless one is
+given; records use a door of that broker. `administered` also handles stopped brokers. `with_target` gives a command
+these flags and a `Target` as its first argument.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ TlsCa = Annotated[
 
 
 class TargetFlags(NamedTuple):
-    """The flags of a command that talks to a broker."""
+    """The flags of a command that connects to a broker."""
 
     server: Server = None
     context: ContextName = None
@@ -84,7 +84,7 @@ class TargetFlags(NamedTuple):
 
 
 class Target(NamedTuple):
-    """A broker that runs, and an identity there."""
+    """A running broker, and the login for it."""
 
     endpoint: Endpoint
     tenant: str | None = None
@@ -94,22 +94,22 @@ class Target(NamedTuple):
     token: str | None = None
     tls: ssl.SSLContext | None = None
     directory: str | None = None
-    """The data directory whose socket takes requests of administration without a login; None: over the network."""
+    """The data directory whose socket accepts administration requests without a login; None: over the network."""
 
     @property
     def anonymous(self) -> bool:
         return not (self.user or self.key or self.token)
 
     def with_password(self) -> Target:
-        """The same, with a password that was asked for at the terminal, if there is none."""
+        """The same, with a password from a prompt if there is none."""
         if self.user is None or self.password is not None or self.key or self.token:
             return self
         return self._replace(password=ask_secret(f"Password of {self.user}", "name a file with --password-file"))
 
 
 def with_target(command: Callable[Concatenate[Target, P], None]) -> Callable[..., None]:
-    """A command that talks to a broker: it gets the target as its first argument, and has the options of `TargetFlags`
-    behind its own."""
+    """A command that connects to a broker: it gets the target as its first argument, and the options of `TargetFlags`
+    after its own."""
 
     @functools.wraps(command)
     def run(*args: P.args, **options: P.kwargs) -> None:
@@ -121,7 +121,7 @@ def with_target(command: Callable[Concatenate[Target, P], None]) -> Callable[...
 
 
 def by_directory(flags: TargetFlags) -> bool:
-    """Whether a data directory names the broker. Ends the command if an address does, too."""
+    """Whether a data directory selects the broker. Ends the command if an address is given too."""
     network, directory = flags.server or flags.context, flags.data_dir or flags.config
     if network and directory:
         fail("over the network (--server, --context) or by its data directory (--data-dir, --config): choose one", 2)
@@ -136,8 +136,8 @@ def has_login(flags: TargetFlags) -> bool:
 
 
 def resolve(flags: TargetFlags, *, ask: bool = True) -> Target:
-    """The target that flags, environment and contexts name together; a password is asked for, if `ask`. Ends the
-    command if that makes no sense."""
+    """The target selected by flags, environment and contexts; prompts for a password if `ask`. Ends the command if they
+    contradict each other."""
     directory = _directory(flags) if by_directory(flags) else None
     if directory is None:
         chosen = _chosen(flags)
@@ -174,17 +174,17 @@ def _endpoint(text: str) -> Endpoint:
 
 
 def _directory(flags: TargetFlags) -> str:
-    """The data directory; its configuration is read only if it can say another."""
+    """The data directory; the configuration is read only if it may define another one."""
     path = flags.data_dir or (None if flags.config else os.environ.get("PENSTOCK_DATA_DIR"))
     if path is None:
-        from penstock.cli.flags import of_directory  # here, because it loads the broker's settings
+        from penstock.cli.flags import of_directory  # here, because it imports the broker's settings
 
         return of_directory(flags.config, None, must_exist=False).data_dir
     return os.path.abspath(os.path.expanduser(path))
 
 
 def _door(directory: str) -> Endpoint:
-    """A port of the broker that runs there, at which all doors are. Ends the command if none runs."""
+    """A port of the broker that runs there, at which all doors are available. Ends the command if none runs."""
     from penstock.cli.admin_socket import at_directory
     from penstock.clients.http import ApiError
     from penstock.connection.admin import Admin
@@ -208,8 +208,8 @@ _LOOPBACK: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def _chosen(flags: TargetFlags) -> Context:
-    """Each field by itself: the flag, or the environment's, or the context's. A server or a login that is named
-    is not mixed with those of the context in use: another broker must not be shown this one's secrets."""
+    """Each field separately: from the flag, the environment, or the context. An explicit server or login is not
+    combined with the current context's: another broker must not get its secrets."""
     given = _given(flags)
     named = flags.context or os.environ.get("PENSTOCK_CONTEXT")
     if named is None and given["server"] is not None:

@@ -1,4 +1,4 @@
-"""`penstock tenant`: lists, shows, registers and deletes the tenants of a broker, whether it runs or not."""
+"""`penstock tenant`: lists, shows, registers and deletes the tenants of a broker, whether it is running or not."""
 
 from __future__ import annotations
 

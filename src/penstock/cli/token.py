@@ -1,5 +1,5 @@
-"""`penstock token`: makes JSON Web Tokens, and keys for them, for development and operators, and says what a broker
-makes of one."""
+"""`penstock token`: creates JSON Web Tokens, and keys for them, for development and operators, and shows how a broker
+evaluates one."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def issue(
 
     penstock token issue ada --key shared.secret --role Analyst --lifetime 15m > ada.token
     """
-    from penstock.broker.security import token_claims, token_keys  # here, because they take a while to load
+    from penstock.broker.security import token_claims, token_keys  # here, because they are slow to import
     from penstock.config.tokens import key_id, read_file
 
     if bool(roles) == bool(permissions):
@@ -104,7 +104,7 @@ def _with_roles(tenant: str, roles: Sequence[str], security: SecuritySection) ->
 
 
 def _with_permissions(tenant: str, permissions: Sequence[str]) -> dict[str, object]:
-    """As Felix's own issuer writes them: every broker that takes such tokens takes these names."""
+    """Claims like those of Felix's own issuer: every broker that accepts such tokens accepts these names."""
     for text in permissions:
         if not token_permissions.meaning(text, tenant):
             typer.echo(f"note: permission {text} means nothing in tenant {tenant}", err=True)
@@ -123,7 +123,7 @@ def key(
     """
     from penstock.broker.security import token_keys
 
-    # Never over a file that is there: a key that was lost so takes all its tokens with it.
+    # Never overwrite a file: a lost key would invalidate all its tokens.
     if there := [path for path in (private, public) if os.path.lexists(os.path.expanduser(path))]:
         fail(f"{there[0]}: there is such a file already; choose another name", 2)
     made = token_keys.pair()
@@ -183,7 +183,7 @@ def inspect(
 
 
 def _ask_broker(target: Target, presented: str) -> None:
-    """Log in with the token, and tell who that is."""
+    """Log in with the token, and print the identity."""
     from penstock.connection.views import Identity as Known
 
     bearer = target._replace(user=None, password=None, key=None, token=presented)
@@ -201,7 +201,7 @@ def _allowed(found: Identity) -> str:
 
 
 def _document(part: str) -> str:
-    """As it was signed, on one line, and with nothing in it that could move the cursor."""
+    """The signed document, on one line, with control characters escaped."""
     try:
         data = msgspec.json.decode(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
     except (ValueError, RecursionError):

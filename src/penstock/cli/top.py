@@ -1,4 +1,4 @@
-"""`penstock top`: what goes through a broker, by door and topic, again and again."""
+"""`penstock top`: the throughput of a broker by door and topic, refreshed periodically."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ SHOWN: Final = 20  # topics on a screen: the busiest
 
 
 class Sample(NamedTuple):
-    """A look at a broker."""
+    """A snapshot of a broker's counters."""
 
     moment: float  # seconds, monotonic
     broker: dict[str, Any]
     topics: dict[str, dict[str, Any]]
-    doors: dict[str, int]  # bytes that open connections have received and sent
-    lags: dict[str, int]  # by topic: of the group that is farthest behind
+    doors: dict[str, int]  # bytes received and sent by open connections
+    lags: dict[str, int]  # by topic: of the group with the largest lag
 
 
 class Rate(NamedTuple):
@@ -104,7 +104,7 @@ def _rates(before: Sample, now: Sample) -> list[Rate]:
     passed = max(1e-3, now.moment - before.moment)
 
     def rate(old: int, new: int) -> float:
-        return round(max(0, new - old) / passed, 1)  # connections end, and retention removes
+        return round(max(0, new - old) / passed, 1)  # closed connections and retention decrease counters
 
     doors = [
         Rate("door", door, None, rate(before.doors.get(door, 0), moved), None, moved, None)
@@ -140,7 +140,7 @@ def _cell(column: str, cell: Any) -> str:
 
 @contextlib.contextmanager
 def _keys() -> Iterator[Callable[[float], str]]:
-    """A function that waits so many seconds for a key, and gives it, or nothing. Ctrl-C stays what it is."""
+    """A function that waits this many seconds for a key, and returns it, or an empty text. Ctrl-C works as usual."""
     terminal = sys.stdin.fileno()
     kept = termios.tcgetattr(terminal)
     tty.setcbreak(terminal)

@@ -1,5 +1,5 @@
 """`penstock topic`: creates, lists, describes and deletes topics of a running broker, and changes the settings of one,
-of a broker that runs or not."""
+whether the broker is running or not."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def delete(
     penstock topic delete old-1 old-2 --yes
     """
     with administering(target, tenant, namespace) as admin:
-        held = [admin.topics.get(topic).topic for topic in topics]  # all of them are there, or nothing is deleted
+        held = [admin.topics.get(topic).topic for topic in topics]  # all of them exist, or nothing is deleted
         confirm(f"Delete {', '.join(f'{each.name} with {each.records} record(s)' for each in held)}?", yes)
         for topic in topics:
             admin.topics.delete(topic)
@@ -192,7 +192,7 @@ def change(
     if table is not None:
         changes["table"] = {"on": True, "off": False, DEFAULT: None}[table]
     if data_class is not None:
-        spelt = PHI if data_class.upper() == PHI else data_class  # it must not fail to count for its spelling
+        spelt = PHI if data_class.upper() == PHI else data_class  # its spelling must not disable its effect
         changes["data_class"] = None if data_class == DEFAULT else spelt
     path = admin_request.path("topics", topic, tenant=tenant, namespace=namespace)
     if changes:

@@ -1,8 +1,8 @@
-"""`penstock up`: everything at once, to try it out: the broker, a generator of events, and a pipeline on Spark.
+"""`penstock up`: a complete setup to try out: the broker, an event generator, and a pipeline on Spark.
 
-Three processes beside this one, which starts them in order, starts again what crashes, and stops them in the opposite
-order. Without Java the pipeline is left out, and everything else works. A command is printed when it works: those on
-the generator's topics when the first events are there, those on the pipeline's tables when these are.
+This process starts three others in order, restarts those that crash, and stops them in reverse order. Without Java the
+pipeline is omitted, and everything else works. Example commands are printed when they work: those on the generator's
+topics after the first events, those on the pipeline's tables when these exist.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from penstock.spark.pipelines.report import report_file
 from penstock.spark.pipelines.scaffold import write_project
 
 PIPELINE = "shop"
-GENERATOR_DOORS = ("rustlog", "flymq", "blipmq")  # that it needs,
-MORE_DOORS = ("felix", "kimberlite")  # and those that it uses if they are open
+GENERATOR_DOORS = ("rustlog", "flymq", "blipmq")  # required by the generator
+MORE_DOORS = ("felix", "kimberlite")  # used if they are open
 TABLES = ("bronze", "silver_orders", "gold_revenue")
-START_SECONDS = 60.0  # that the broker gets to come up after its first line
-SPARK_SECONDS = 180.0  # for the pipeline's first tables; then its log is named
+START_SECONDS = 60.0  # for the broker to become ready after its first line
+SPARK_SECONDS = 180.0  # for the pipeline's first tables; then its log is mentioned
 STOP_SECONDS = 70.0
-BACKOFF = (1.0, 60.0)  # seconds until a crashed part is started again: the first time, and at most
-STEADY_SECONDS = 60.0  # a part that ran for so long begins at the first again
+BACKOFF = (1.0, 60.0)  # seconds before a crashed process is restarted: first, maximum
+STEADY_SECONDS = 60.0  # after running this long, a process starts at the first delay again
 TURN_SECONDS = 0.25
 PR_SET_PDEATHSIG = 1
-OURS = {  # unless somebody says otherwise
-    "log.roll_seconds": ("PENSTOCK_LOG__ROLL_SECONDS", "60"),  # so that there is something in the tables to look at
-    "kimberlite.tenants": ("PENSTOCK_KIMBERLITE__TENANTS", "1=default"),  # so that payments are where orders are
+OURS = {  # defaults of this command
+    "log.roll_seconds": ("PENSTOCK_LOG__ROLL_SECONDS", "60"),  # so that the tables have content soon
+    "kimberlite.tenants": ("PENSTOCK_KIMBERLITE__TENANTS", "1=default"),  # payments and orders in one tenant
 }
 
 _PROCESS = re.compile(r"Process (\d+) is ready")
@@ -64,7 +64,7 @@ def up(serve: flags.ServeFlags) -> None:
     effective = flags.effective(serve)
     settings = effective.settings
     taken = taken_ports(settings)
-    if taken:  # whoever typed `make up` has to know how a flag gets here
+    if taken:  # `make up` needs another hint about flags
         fail(describe(taken, 'make up UP="{}"' if "MAKELEVEL" in os.environ else "penstock up {}"))
     for key, (variable, value) in OURS.items():
         if effective.origin(key) == "default":
@@ -73,7 +73,7 @@ def up(serve: flags.ServeFlags) -> None:
 
 
 class Stack:
-    """Broker, generator and pipeline, from the first to the last moment."""
+    """Broker, generator and pipeline, from start to stop."""
 
     def __init__(self, settings: Settings, arguments: Sequence[str]) -> None:
         self._settings = settings
@@ -87,7 +87,7 @@ class Stack:
         self._addresses: dict[str, str] = {}
         self._pid = 0  # of the broker
         self._tables_shown = self._tables_late = False
-        self._why_not = ""  # there is no pipeline
+        self._why_not = ""  # the reason why there is no pipeline
         self._restart_at: dict[str, float] = {}  # part → when to start it again
         self._began: dict[str, float] = {}
         self._backoff = {name: RestartBackoff(*BACKOFF, STEADY_SECONDS) for name in ("broker", "generator", "pipeline")}
@@ -115,8 +115,8 @@ class Stack:
     # -- starting
 
     def _start_broker(self) -> None:
-        """Raises typer.Exit if it does not come up; why has been said by then. The banner is shown if it says something
-        new."""
+        """Raises typer.Exit if the broker does not become ready, after printing the reason. The banner is printed if it
+        has changed."""
         command = [sys.executable, "-m", "penstock.cli.main", "serve", *self._arguments]
         self._broker = broker = _start(command, stdout=subprocess.PIPE)
         self._began["broker"] = time.monotonic()
@@ -135,7 +135,7 @@ class Stack:
             typer.echo(block.partition("  Process ")[0], nl=False)
 
     def _plan_pipeline(self) -> None:
-        """The pipeline's requirements, or the reason why there is none."""
+        """Load or create the pipeline's project, or set the reason why there is no pipeline."""
         section = self._settings.pipeline
         directory = section.directory or os.path.join(self._data_dir, "pipeline")
         try:
@@ -209,8 +209,8 @@ class Stack:
         return 0
 
     def _restart_broker(self) -> None:
-        """The generator and the pipeline wait for it, as any client does. If its ports are others now, they begin again
-        after it."""
+        """Restart the broker. The generator and the pipeline wait for it, like any client. If its ports have changed,
+        they are restarted too."""
         broker = self._broker
         assert broker is not None and broker.stdout is not None
         seconds = self._backoff["broker"].delay(time.monotonic() - self._began["broker"])
@@ -224,14 +224,14 @@ class Stack:
         self._start_broker()
         typer.echo(f"the broker is back, as process {self._pid}")
         if self._generator is not None and self._generator.stdout is not None:
-            _some(self._generator.stdout, 0)  # it says that the broker was away
+            _some(self._generator.stdout, 0)  # drops its message that the broker was away
         if self._addresses != before:
             self._stop_clients()
             self._start_generator()
             self._start_pipeline()
 
     def _look_after(self, name: str, code: int | None, start: Callable[[], None]) -> None:
-        """Start a part that has ended again, but not at once, and ever later."""
+        """Restart a part that has ended, with backoff."""
         now = time.monotonic()
         if code is None:
             return
@@ -263,7 +263,7 @@ class Stack:
             self._look_after("pipeline", self._driver.close(), self._start_pipeline)
 
     def _show_tables(self) -> None:
-        """Once, when all of them are there."""
+        """Print the tables once, when all of them exist."""
         assert self._project is not None and self._driver is not None
         if all(_is_table(self._project.table(name)) for name in TABLES):
             typer.echo(self._tables_block(self._project))
@@ -306,7 +306,7 @@ class Stack:
         return "\n".join(lines)
 
     def _tables_block(self, project: Project) -> str:
-        """The pipeline, what it makes, and commands to look at that."""
+        """The pipeline, its outputs, and commands to inspect them."""
         paths = [_short(project.table(name)) for name in TABLES]
         directory, table = _short(project.directory), _short(project.table("gold_revenue"))
         revenue, dead_letters = project.topics["revenue"], project.topics["dead_letters"]
@@ -348,17 +348,17 @@ class Stack:
     # -- stopping
 
     def _stop(self) -> None:
-        """In the order in which they need each other, each with the time that it has a right to."""
+        """Stop the parts in order of their dependencies, each with its timeout."""
         self._stop_clients()
         _end(self._broker)
         if self._broker is not None and self._broker.stdout is not None:
-            with contextlib.suppress(BrokenPipeError, ValueError):  # closed, if it ended before
+            with contextlib.suppress(BrokenPipeError, ValueError):  # closed if it ended before
                 typer.echo(self._broker.stdout.read().decode(errors="replace"), nl=False)
             self._broker.stdout.close()
         self._broker = None
 
     def _stop_clients(self) -> None:
-        """The generator and the pipeline."""
+        """Stop the generator and the pipeline."""
         _end(self._generator)
         if self._driver is not None and "pipeline" not in self._restart_at:
             self._driver.stop()
@@ -379,12 +379,12 @@ class Stack:
 
 
 def _start(command: Sequence[str], *, stdin: int = subprocess.DEVNULL, stdout: int) -> subprocess.Popen[bytes]:
-    """With a session of its own, so that Ctrl-C reaches this process only; and it does not outlive this process."""
+    """Start a process in its own session, so that Ctrl-C reaches only this one; it ends with this process."""
     return subprocess.Popen(command, stdin=stdin, stdout=stdout, start_new_session=True, preexec_fn=_end_with_parent)
 
 
 def _end_with_parent() -> None:
-    """Linux only; elsewhere a broker whose `up` was killed goes on until it is stopped."""
+    """Linux only; elsewhere a broker continues to run if `up` was killed."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
@@ -404,7 +404,7 @@ def _wait(process: subprocess.Popen[bytes]) -> None:
 
 
 def _some(stream: IO[bytes], seconds: float) -> str | None:
-    """Bytes that are there to read, waiting so long for some; None at the end."""
+    """Available bytes, waiting up to this time for some; None at the end of the stream."""
     if not select.select([stream], [], [], seconds)[0]:
         return ""
     data = os.read(stream.fileno(), 1 << 16)
@@ -412,18 +412,18 @@ def _some(stream: IO[bytes], seconds: float) -> str | None:
 
 
 def _short(path: str) -> str:
-    """As somebody in this directory would write it."""
+    """The path relative to the current directory, if below it."""
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative
 
 
 def _penstock() -> str:
-    """The command, as somebody in this directory would type it."""
+    """The command as typed from the current directory."""
     return _short(sys.argv[0]) if os.path.basename(sys.argv[0]) == "penstock" else "penstock"
 
 
 def _is_table(path: str) -> bool:
-    """Whether a table has its first version. One that is not on this machine is not looked for."""
+    """Whether a table has its first version. Remote ones are not checked."""
     return "://" in path or os.path.exists(os.path.join(path, "_delta_log", f"{0:020}.json"))
 
 

@@ -158,7 +158,7 @@ def _row(user: UserView) -> tuple[str, ...]:
 
 
 def _password(from_stdin: bool, generate: bool) -> tuple[str, bool]:
-    """The password, and whether it was made here."""
+    """The password, and whether it was generated here."""
     if from_stdin and generate:
         fail("--password-stdin and --generate: choose one", 2)
     if from_stdin:

@@ -1,4 +1,4 @@
-"""`penstock version`: as `penstock --version`."""
+"""`penstock version`: same as `penstock --version`."""
 
 from __future__ import annotations
 

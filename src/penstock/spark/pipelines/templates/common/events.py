@@ -1,5 +1,5 @@
-"""The shop's events: their shapes, the rules for them, and the way from raw records (bronze) to events that one can
-count on (silver)."""
+"""The shop's events: their schemas, their quality rules, and the transformation of raw records (bronze) to clean events
+(silver)."""
 
 from functools import reduce
 
@@ -22,7 +22,7 @@ SHAPES = {
 IDS = {"orders": "order_id", "page_views": "view_id", "payments": "payment_id"}
 TIMES = {"orders": "ordered_at", "page_views": "viewed_at", "payments": "paid_at"}
 
-# A row that breaks a rule is counted and kept (warn), goes to the topic of dead letters (drop), or ends the run (fail).
+# A row that breaks a rule is counted and kept (warn), sent to the topic of dead letters (drop), or ends the run (fail).
 EXPECTATIONS = {
     "orders": rules(
         ("has an id and a time", "order_id IS NOT NULL AND ordered_at IS NOT NULL", "drop"),
@@ -43,7 +43,7 @@ EXPECTATIONS = {
 
 
 def bronze(spark: SparkSession, pipeline: Project, *kinds: str) -> DataFrame:
-    """The records of topics as they came, and from where. `door`, the protocol, is what the producer put into `via`."""
+    """The unchanged records of topics, with their origin. `door` is the protocol, from the producer's header `via`."""
     records = (
         spark.readStream.format("penstock")
         .options(**pipeline.broker)
@@ -61,7 +61,7 @@ def bronze(spark: SparkSession, pipeline: Project, *kinds: str) -> DataFrame:
 
 
 def typed(raw: DataFrame, pipeline: Project, kind: str, *others: str) -> DataFrame:
-    """The records of one kind as columns; null what cannot be read."""
+    """The records of one kind as columns; null for unparsable values."""
     rows = raw.where(fn.col("topic") == pipeline.topics[kind])
     event = fn.from_json(fn.col("value").cast("string"), SHAPES[kind]).alias("event")
     origin = ("topic", "partition", "offset", *others)
@@ -69,7 +69,7 @@ def typed(raw: DataFrame, pipeline: Project, kind: str, *others: str) -> DataFra
 
 
 def silver(raw: DataFrame, pipeline: Project, kind: str) -> DataFrame:
-    """Events that meet the rules, each once, and none that comes later than `lateness` allows."""
+    """Events that meet the rules, deduplicated, and without those that arrive later than `lateness` allows."""
     rows = EXPECTATIONS[kind].enforce(typed(raw, pipeline, kind))
     return rows.withWatermark(TIMES[kind], pipeline.settings["lateness"]).dropDuplicatesWithinWatermark([IDS[kind]])
 
@@ -84,7 +84,7 @@ def quality(raw: DataFrame, pipeline: Project) -> DataFrame:
 
 
 def rejected(raw: DataFrame, pipeline: Project) -> DataFrame:
-    """Dropped rows as records for a topic: the bytes as they came, where they came from, and why they are here."""
+    """Dropped rows as records for a topic: the original bytes, their origin, and the reason."""
     headers = [
         header("origin", "concat_ws('/', topic, partition, offset)"),
         header("reason", "concat_ws(', ', broken)"),

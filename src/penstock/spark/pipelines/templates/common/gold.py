@@ -1,4 +1,5 @@
-"""Results, of silver events: the same code for streams and for tables. A minute of a stream is told when it is over."""
+"""Results from silver events: the same code for streams and for tables. In a stream, a minute is emitted when it is
+over."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
@@ -26,7 +27,7 @@ def revenue(orders: DataFrame, pipeline: Project) -> DataFrame:
 
 
 def sessions(page_views: DataFrame, pipeline: Project) -> DataFrame:
-    """Visits: page views of a customer without a longer pause than `session_gap`."""
+    """Visits: page views of a customer without a pause longer than `session_gap`."""
     visits = page_views.groupBy(
         fn.session_window("viewed_at", pipeline.settings["session_gap"]).alias("session"), "customer"
     ).agg(fn.count("*").alias("views"), fn.bool_or(fn.col("page") == "/cart").alias("reached_cart"))
@@ -40,7 +41,7 @@ def sessions(page_views: DataFrame, pipeline: Project) -> DataFrame:
 
 
 def funnel(orders: DataFrame, page_views: DataFrame, payments: DataFrame, pipeline: Project) -> DataFrame:
-    """Customers of each minute who looked, had something in the cart, ordered and paid."""
+    """Customers per minute who viewed pages, filled the cart, ordered and paid."""
     step = fn.when(fn.col("page") == "/cart", "cart").otherwise("looked")
     steps = page_views.select(fn.col("viewed_at").alias("at"), "customer", step.alias("step"))
     for rows, time, name in ((orders, "ordered_at", "ordered"), (payments, "paid_at", "paid")):
@@ -54,7 +55,7 @@ def funnel(orders: DataFrame, page_views: DataFrame, payments: DataFrame, pipeli
 
 
 def anomalies(orders: DataFrame, payments: DataFrame, pipeline: Project) -> DataFrame:
-    """Orders of each minute that nobody paid within `payment_time`, or not with what they cost."""
+    """Orders per minute that were not paid within `payment_time`, or with a wrong amount."""
     bills = orders.select("order_id", "ordered_at", (fn.col("quantity") * fn.col("price")).alias("due"))
     paid = payments.select(fn.col("order_id").alias("paid_order"), "paid_at", "amount")
     in_time = f"paid_at BETWEEN ordered_at AND ordered_at + INTERVAL {pipeline.settings['payment_time']}"

@@ -1,4 +1,4 @@
-"""The report of a run, state/report.html: what came in, what broke a rule, and what came of it."""
+"""The report of a run, state/report.html: input, broken rules, and results."""
 
 from penstock.spark.pipelines import Project
 from penstock.spark.pipelines.report import Report

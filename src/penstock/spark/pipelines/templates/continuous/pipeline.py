@@ -1,5 +1,5 @@
-"""The shop's books, as events come: raw records (bronze), events to count on (silver), results by the minute (gold),
-which go back into topics too. What they are is in events.py and gold.py; here is where they go."""
+"""The shop's analytics as a stream: raw records (bronze), clean events (silver), results by the minute (gold), which
+are also written back to topics. The transformations are in events.py and gold.py; this file defines their outputs."""
 
 import events
 import gold
@@ -13,11 +13,11 @@ from penstock.spark.pipelines.batches import read_once
 
 
 def start(spark: SparkSession, pipeline: Project) -> list[StreamingQuery]:
-    """Called once. Each query has a checkpoint of its own, by its name, and goes on there after any kind of end."""
+    """Called once. Each query has its own checkpoint, by its name, and resumes there after any kind of end."""
     queries = [begin(events.bronze(spark, pipeline), pipeline, "bronze", raw_records(pipeline))]
     clean = {kind: events.silver(events.bronze(spark, pipeline, kind), pipeline, kind) for kind in events.SHAPES}
     for kind, rows in clean.items():
-        # A column that is added to the shape is added to the table; no value is changed to fit.
+        # A column that is added to the schema is added to the table; no value is changed to fit.
         table = delta.append(pipeline.table(f"silver_{kind}"), app=kind, policy="add_columns")
         queries.append(begin(rows, pipeline, f"silver_{kind}", table))
     for name, rows in gold.results(clean, pipeline).items():
@@ -26,7 +26,8 @@ def start(spark: SparkSession, pipeline: Project) -> list[StreamingQuery]:
 
 
 def raw_records(pipeline: Project) -> delta.WriteBatch:
-    """Everything is kept, files of each day apart; rules are counted for each batch, and what breaks them is told."""
+    """Stores all records, partitioned by day; counts the rules for each batch, and sends rows that break them to a
+    topic."""
     table = delta.append(pipeline.table("bronze"), app="bronze", partition_by=("date",))
     quality = delta.append(pipeline.table("bronze_quality"), app="quality")
     letters = into_topic(pipeline.topics["dead_letters"], app="dead_letters", **pipeline.broker)
@@ -42,7 +43,7 @@ def raw_records(pipeline: Project) -> delta.WriteBatch:
 
 
 def results(pipeline: Project, name: str) -> delta.WriteBatch:
-    """Into a table, and back into a topic."""
+    """Write to a table, and back to a topic."""
     table = delta.append(pipeline.table(f"gold_{name}"), app=name)
     topic = into_topic(pipeline.topics[name], app=name, **pipeline.broker)
 
@@ -57,6 +58,6 @@ def results(pipeline: Project, name: str) -> delta.WriteBatch:
 def begin(rows: DataFrame, pipeline: Project, name: str, write: delta.WriteBatch) -> StreamingQuery:
     writer = rows.writeStream.queryName(name).option("checkpointLocation", pipeline.checkpoint(name))
     writer = writer.foreachBatch(write)
-    if pipeline.settings["trigger"] == "once":  # take what is there, then end
+    if pipeline.settings["trigger"] == "once":  # process the available records, then end
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=pipeline.settings["trigger"]).start()

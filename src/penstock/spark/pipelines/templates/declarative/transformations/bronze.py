@@ -1,5 +1,5 @@
-"""The topics' records as they are: nothing is lost if something below is wrong and has to be computed anew. What breaks
-a rule is counted, and goes to the topic of dead letters."""
+"""The topics' records, unchanged: everything downstream can be recomputed from them. Rows that break a rule are
+counted, and sent to the topic of dead letters."""
 
 import events
 from pyspark import pipelines as dp

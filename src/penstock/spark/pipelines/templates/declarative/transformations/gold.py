@@ -1,4 +1,4 @@
-"""Results, computed anew from all events in every run: always right."""
+"""Results, recomputed from all events in every run, so that they are always consistent."""
 
 import events
 import gold

@@ -1,4 +1,4 @@
-"""Results back into a topic, each exactly once."""
+"""Results back into a topic, exactly once."""
 
 import gold
 from pyspark import pipelines as dp

@@ -1,5 +1,5 @@
-"""Events to count on: typed, each once, none that breaks a rule or comes too late. They are read from the topics, as
-bronze is: for a watermark Spark looks at the columns at once, and a table of this pipeline may not be there yet."""
+"""Clean events: typed, deduplicated, without those that break a rule or arrive too late. They are read from the topics,
+like bronze: for a watermark Spark analyzes the columns immediately, when a table of this pipeline may not exist yet."""
 
 import events
 from pyspark import pipelines as dp
