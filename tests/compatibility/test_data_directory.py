@@ -15,8 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from tests.compatibility.contents import GUARDED, guarded_contents, open_contents, running
-from tests.launcher import penstock
+from tests.console.demo import Api
+from tests.launcher import BrokerProcess, penstock
+from tests.moved import move_to_tables
+
+from penstock.clients.rustlog import Client as RustLog
 
 HERE = Path(__file__).parent
 
@@ -39,12 +44,29 @@ def contents(tmp_path_factory: pytest.TempPathFactory, expected: dict[str, Any])
     assert list((data / "tables/default/default").glob("orders-*/partition=0/*.parquet"))
     verified = penstock("log", "verify", "--data-dir", str(data))
     assert verified.returncode == 0, verified
-    found = {}
+    found: dict[str, Any] = {}
     with running(data, **GUARDED) as broker:
         found["guarded"] = guarded_contents(broker, expected["notes"])
     with running(data) as broker:
         found["open"] = open_contents(broker, expected["notes"])
+        found["doors"] = _doors_of_old_and_new(broker, data)
+    verified = penstock("log", "verify", "--data-dir", str(data))
+    assert verified.returncode == 0, verified
+    verified = penstock("table", "verify", "--data-dir", str(data))
+    assert verified.returncode == 0, verified
     return found
+
+
+def _doors_of_old_and_new(broker: BrokerProcess, data: Path) -> list[str | None]:
+    """Of the records of a table which that version began, and this one has gone on with."""
+    with RustLog(*broker.endpoint("rustlog")) as client:
+        client.produce("orders", 0, [b"new"])
+    move_to_tables(broker, data)
+    table = DeltaTable(next((data / "tables/default/default").glob("orders-*")))
+    assert table.schema().fields[-1].name == "door"
+    api = Api(f"http://{broker.address('http')}")
+    found = api("GET", "/topics/orders/records?start=earliest&partition=0&limit=100")
+    return [record["door"] for record in found["records"]]
 
 
 @pytest.mark.parametrize("door", ["rustlog", "flymq", "blipmq", "kimberlite", "felix"])
@@ -60,6 +82,10 @@ def test_users_keys_and_the_audit_log_are_as_they_were(contents: dict[str, Any],
     assert found.keys() == wanted.keys()
     for part in wanted:
         assert found[part] == wanted[part], part
+
+
+def test_a_table_of_that_version_goes_on_with_the_doors_of_records(contents: dict[str, Any]) -> None:
+    assert contents["doors"] == [None] * 20 + ["rustlog"]
 
 
 def test_the_stored_directory_has_what_it_is_said_to_have(expected: dict[str, Any]) -> None:

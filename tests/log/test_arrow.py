@@ -209,3 +209,35 @@ def test_rows_of_a_table_with_a_gap_are_refused() -> None:
     (batch,) = record_batches([whole(stored([(None, b"v", (), 0)] * 4))], "t", STORED.names)
     with pytest.raises(UnusableColumns, match="follow"):
         stored_batch(batch.take(pa.array([0, 2])), PartitionId(PARTITION))
+
+
+def through(door: int, count: int, base: int) -> Batch:
+    open_batch = OpenBatch(PARTITION, base, door)
+    open_batch.extend([b"v"] * count, None, None, None, 1_000)
+    return Batch(open_batch.build(base))
+
+
+@pytest.mark.parametrize("sizes", [(1, 3, 2), (5_000, 3, 2_048), (1, 1, 1)])
+def test_the_door_of_each_record(sizes: tuple[int, int, int]) -> None:
+    slices, base = [], 0
+    for door, count in zip((1, 0, 3), sizes, strict=True):
+        slices.append(whole(through(door, count, base)))
+        base += count
+    found = pa.Table.from_batches(list(record_batches(slices, "t", STORED.names))).combine_chunks()
+    names = [name for name, count in zip(("rustlog", None, "flymq"), sizes, strict=True) for _ in range(count)]
+    assert found["door"].to_pylist() == names
+    (batch,) = found.to_batches()
+    again = whole(stored_batch(batch, PARTITION))
+    numbers = bytes({"rustlog": 1, None: 0, "flymq": 3}[name] for name in names)
+    assert again.doors() == numbers
+    assert again.between(1, 3).doors() == numbers[1:3]
+    (back,) = record_batches([again.between(1, len(names))], "t", ["door"])
+    assert back.column("door").to_pylist() == names[1:]
+
+
+def test_one_door_of_all_records_is_in_the_header_again() -> None:
+    original = through(4, 3, 0)
+    (batch,) = record_batches([whole(original)], "t", STORED.names)
+    assert check(stored_batch(batch, PARTITION).data).door == 4
+    unknown = batch.set_column(batch.schema.get_field_index("door"), "door", pa.array(["later"] * 3))
+    assert stored_batch(unknown, PARTITION).door == 0

@@ -57,7 +57,10 @@ class DataDir:
         keys: Sequence[bytes | None] | None = None,
         headers: Sequence[Headers] | None = None,
         expires: Sequence[int] | None = None,
+        *,
+        door: str = "internal",
     ) -> None:
+        self.broker.metrics.caller = self.broker.metrics.door(door)
         self.broker.produce.append(ANONYMOUS, DEFAULT_SCOPE, topic, partition, values, keys, headers, expires=expires)
         self._commit()
 

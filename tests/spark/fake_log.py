@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from penstock.flight.errors import LogUnavailable, OffsetsLost, TopicMissing
 from penstock.flight.log import Published, SchemaText, Staged, TableInfo, TopicPartition
-from penstock.log.arrow import RECORD
+from penstock.log.arrow import schema_of
 from penstock.log.engine import Bounds
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -103,9 +103,10 @@ class FakeLog:
             "offset": list(rows),
             "timestamp": [EPOCH + timedelta(milliseconds=offset) for offset in rows],
             "headers": [[{"key": "n", "value": b"%d" % offset}] if offset % 2 else None for offset in rows],
+            "door": ["flymq" if offset % 2 else None for offset in rows],
         }
-        arrays = [pa.array(found[name], RECORD.field(name).type) for name in columns]
-        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([RECORD.field(name) for name in columns]))
+        schema = schema_of(columns)
+        return pa.RecordBatch.from_arrays([pa.array(found[field.name], field.type) for field in schema], schema=schema)
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         self._called("commit-offsets")

@@ -18,7 +18,7 @@ from penstock.spark.options import (
     Position,
     Retries,
     batch_options,
-    include_headers,
+    included,
     stream_options,
 )
 
@@ -112,6 +112,7 @@ def test_a_broker_is_waited_for_and_a_directory_is_not() -> None:
         (ORDERS | {"startingOffsetsByTimestampStrategy": "nearest"}, "'error' or 'latest' is allowed"),
         (ORDERS | {"failOnDataLoss": "no"}, "Option 'failOnDataLoss' is 'no'; 'true' or 'false' is allowed"),
         (ORDERS | {"includeHeaders": "1"}, "Option 'includeHeaders' is '1'"),
+        (ORDERS | {"includeDoor": "1"}, "Option 'includeDoor' is '1'"),
         (ORDERS | {"minPartitions": "0"}, "Option 'minPartitions' is '0'; a whole number of at least 1"),
         (ORDERS | {"maxRecordsPerPartition": "x"}, "Option 'maxRecordsPerPartition' is 'x'"),
         (ORDERS | {"fetchOffset.numRetries": "-1"}, "Option 'fetchOffset.numRetries' is '-1'"),
@@ -283,7 +284,8 @@ def test_options_of_others_are_let_be() -> None:
 
 
 def test_headers_only_if_they_are_asked_for() -> None:
-    assert include_headers({"includeheaders": "TRUE"}) and not include_headers({})
+    assert included(Given({"includeheaders": "TRUE"})) == ["headers"] and not included(Given({}))
+    assert included(Given({"includeHeaders": "true", "includeDoor": "true"})) == ["headers", "door"]
 
 
 def test_topics_of_a_subscription() -> None:

@@ -101,7 +101,7 @@ def check(log: Log, project: Path) -> None:
     orders = records(log, "orders")
     raw = DeltaTable(str(project / "state" / "tables" / "bronze")).to_pyarrow_table().to_pylist()
     kept = Counter((row["topic"], row["partition"], row["offset"]) for row in raw)
-    assert set(kept.values()) == {1} and {row["door"] for row in raw} >= set(DOORS)
+    assert set(kept.values()) == {1} and {row["door"] for row in raw} == set(DOORS)
 
     table = DeltaTable(str(project / "state" / "tables" / "silver_orders")).to_pyarrow_table().to_pylist()
     taken = {(row["partition"], row["offset"]): row["order_id"] for row in table}

@@ -25,7 +25,7 @@ from penstock.spark.planning import DataLost
 from penstock.spark.source import PenstockDataSource, PenstockReader, PenstockStreamReader, read_range
 
 BROKER = {"bootstrap.servers": "h:1"}
-FULL = full_schema(headers=False)
+FULL = full_schema()
 ALL = ReadAllAvailable()
 
 
@@ -97,6 +97,7 @@ def columns(*names: str, nullable: bool = True) -> StructType:
         columns("offset", "value"),
         columns("timestampType"),
         columns("headers", "key"),
+        columns("door"),
         columns("value", "offset", nullable=False),
     ],
     ids=lambda schema: ",".join(schema.names),
@@ -137,6 +138,7 @@ def test_the_source_says_its_columns() -> None:
     names = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
     assert PenstockDataSource({}).schema().names == names
     assert PenstockDataSource({"includeheaders": "true"}).schema().names == [*names, "headers"]
+    assert PenstockDataSource({"includedoor": "true"}).schema().names == [*names, "door"]
     assert PenstockDataSource.name() == "penstock"
 
 

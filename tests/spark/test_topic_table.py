@@ -39,19 +39,22 @@ def plan(found: DataFrame) -> str:
 
 def test_table_and_tail_are_exactly_the_topic(spark: SparkSession, data_dir: DataDir) -> None:
     data_dir.create("t", 3)
-    data_dir.write("t", 0, [b"a", b"b"], [b"k", None], [(("h", b"1"),), ()])
+    data_dir.write("t", 0, [b"a", b"b"], [b"k", None], [(("h", b"1"),), ()], door="flymq")
     data_dir.fill("t", 1, 3000)
     data_dir.to_tables()
     data_dir.fill("t", 1, 5)
     data_dir.to_tables()
     data_dir.fill("t", 1, 7)  # in no table yet, and partition 2 has nothing in any
     data_dir.fill("t", 2, 2)
-    found, expected = topic(spark, data_dir, includeHeaders=True), source(spark, data_dir, includeHeaders=True)
+    data_dir.write("t", 2, [b"c"], door="rustlog")
+    more: dict[str, Any] = {"includeHeaders": True, "includeDoor": True}
+    found, expected = topic(spark, data_dir, **more), source(spark, data_dir, **more)
     assert found.schema == expected.schema
     assert rows(found) == rows(expected)
+    assert [row[-1] for row in rows(found)] == ["flymq"] * 2 + [None] * 3014 + ["rustlog"]
     assert "BatchScan penstock" in plan(found) and "FileScan parquet" in plan(found)
     data_dir.fill("t", 1, 9)
-    assert found.count() == 3016  # as it was when it was asked for
+    assert found.count() == 3017  # as it was when it was asked for
 
 
 def test_only_a_tail_only_a_table_and_nothing(spark: SparkSession, data_dir: DataDir) -> None:

@@ -24,6 +24,7 @@ class Record(msgspec.Struct, frozen=True):
     value: bytes
     key: bytes | None = None
     partition: int = 0
+    door: str | None = None
 
 
 class Topic(msgspec.Struct):
@@ -94,14 +95,16 @@ class MemoryCatalog:
         self.topics[name] = topic
         return topic
 
-    def add(self, name: str, *values: bytes | str, key: bytes | None = None, partition: int = 0) -> int:
+    def add(
+        self, name: str, *values: bytes | str, key: bytes | None = None, partition: int = 0, door: str | None = None
+    ) -> int:
         topic = self.topics.get(name) or self.create(name)
         for value in values:
             self.journal.append(("add", name, value, key, partition))
             self.now += 1
             data = value if isinstance(value, bytes) else value.encode()
             offset = self.end(topic, partition)
-            topic.records.append(Record(offset, self.position, self.now, data, key, partition))
+            topic.records.append(Record(offset, self.position, self.now, data, key, partition, door))
             self.position += 1
         return self.position
 

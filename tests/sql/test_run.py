@@ -210,6 +210,29 @@ def test_several_partitions_have_a_column_of_their_own() -> None:
 # -- moments
 
 
+def test_the_door_is_there_when_it_is_named() -> None:
+    catalog = MemoryCatalog()
+    catalog.add("t", '{"n": 1, "_door": "front"}', door="rustlog")
+    catalog.add("t", '{"n": 2, "door": "back"}')
+    assert ask(catalog, "SELECT * FROM t").columns == ["offset", "timestamp", "key", "data", "door", "n"]
+    found = ask(catalog, "SELECT n, *, _door, t._DOOR AS d FROM t")
+    assert found.columns == ["n", "offset", "timestamp", "key", "data", "door", "n", "_door", "d"]
+    assert [[row[0], *row[-2:]] for row in found.rows] == [[1, "rustlog", "rustlog"], [2, None, None]]
+    assert rows(catalog, "SELECT _door, COUNT(*) FROM t GROUP BY 1 ORDER BY 1") == [["rustlog", 1], [None, 1]]
+    with pytest.raises(QueryError, match="set by the log"):
+        ask(catalog, "INSERT INTO t (_door, n) VALUES ('flymq', 3)")
+
+
+def test_the_door_of_rows_of_a_declared_table() -> None:
+    catalog = MemoryCatalog()
+    ask(catalog, "CREATE TABLE t (n BIGINT)")
+    catalog.add("t", '{"n": 1}', door="flymq")
+    assert rows(catalog, "SELECT *, _door FROM t") == [[1, "flymq"]]
+    ask(catalog, "CREATE TABLE u (_door VARCHAR)")
+    catalog.add("u", '{"_door": "front"}', door="flymq")
+    assert rows(catalog, "SELECT _door FROM u") == [["front"]]  # as it was declared
+
+
 def test_a_position_shows_what_was_there_then(catalog: MemoryCatalog) -> None:
     assert rows(catalog, "SELECT count(*) FROM clicks", at=3) == [[2]]
     assert rows(catalog, "SELECT count(*) FROM clicks AT OFFSET 3") == [[2]]

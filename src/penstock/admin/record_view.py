@@ -9,9 +9,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from penstock.broker.doors import door_name
 from penstock.broker.errors import InvalidArgument
 from penstock.log.batch import RecordSlice
+from penstock.log.doors import door_name
 
 MAX_CURSOR = 64 << 10  # characters; a topic has at most 1000 partitions
 
@@ -37,7 +37,7 @@ class RecordView(msgspec.Struct):
     value_text: str | None  # the same, if it is UTF-8
     headers: list[HeaderView]
     expires: int | None  # µs since 1970
-    door: str | None  # through which it was produced; null: the broker itself, unknown, or from a table
+    door: str | None  # through which it was produced; null: the broker itself, or unknown
 
 
 class RecordPage(msgspec.Struct):
@@ -94,8 +94,9 @@ class Produced(msgspec.Struct):
 
 def views(partition: int, part: RecordSlice) -> list[RecordView]:
     """All records of a slice."""
-    columns = zip(part.timestamps(), part.keys(), part.values(), part.headers(), part.expires(), strict=True)
-    first, position, door = part.base_offset, part.position, door_name(part.batch.door)
+    doors = part.doors()
+    columns = zip(part.timestamps(), part.keys(), part.values(), part.headers(), part.expires(), doors, strict=True)
+    first, position = part.base_offset, part.position
     return [
         RecordView(
             partition,
@@ -108,9 +109,9 @@ def views(partition: int, part: RecordSlice) -> list[RecordView]:
             text_of(value),
             [HeaderView(name, held, text_of(held)) for name, held in headers],
             expires or None,
-            door,
+            door_name(door),
         )
-        for index, (stamp, key, value, headers, expires) in enumerate(columns)
+        for index, (stamp, key, value, headers, expires, door) in enumerate(columns)
     ]
 
 

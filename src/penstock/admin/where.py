@@ -1,8 +1,8 @@
 """An SQL WHERE expression as a filter on records: `status = 'failed' AND amount > 100`.
 
 The parser is sqlglot's; each kind of node in the tables below is compiled to a function of a record, and every other is
-refused, so that only comparisons are ever evaluated. Columns are `offset`, `partition`, `timestamp`, `position`, `key`
-and `value` (or `data`); any other name is a field of a value that is a JSON object, `a.b` is a nested one, and
+refused, so that only comparisons are ever evaluated. Columns are `offset`, `partition`, `timestamp`, `position`, `key`,
+`value` (or `data`) and `_door`; any other name is a field of a value that is a JSON object, `a.b` is a nested one, and
 `header('name')` is a header. Missing or incomparable values are NULL, and do not match.
 
 Compiled and evaluated off the event loop: the parser is slow to import.
@@ -68,6 +68,7 @@ COLUMNS: Final[Mapping[str, Term]] = {
     "key": lambda row: row.record.key_text,
     "value": lambda row: row.record.value_text,
     "data": lambda row: row.record.value_text,
+    "_door": lambda row: row.record.door,
 }
 
 

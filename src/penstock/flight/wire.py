@@ -19,7 +19,7 @@ NAMESPACE: Final = "x-penstock-namespace"
 AUTHORIZATION: Final = "authorization"
 
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
-"""The default columns of a ticket. `expires` and `position` can be requested too."""
+"""The default columns of a ticket. `expires`, `position` and `door` can be requested too."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
 Number = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
@@ -41,14 +41,14 @@ class Ticket(Message, frozen=True):
     partition: Number = 0
     start: Offset = 0
     end: Offset | None = None
-    columns: Annotated[tuple[str, ...], Meta(min_length=1, max_length=9)] = COLUMNS
+    columns: Annotated[tuple[str, ...], Meta(min_length=1, max_length=10)] = COLUMNS
 
 
 class TopicCommand(Message, frozen=True):
     """The command of a descriptor: a topic, and columns of its records."""
 
     topic: Name
-    columns: Annotated[tuple[str, ...], Meta(min_length=1, max_length=9)] = COLUMNS
+    columns: Annotated[tuple[str, ...], Meta(min_length=1, max_length=10)] = COLUMNS
 
 
 # -- actions

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from penstock.log.batch import EXPIRES, HEADERS, KEY_NULLS, KEYS, Batch, RecordSlice
 from penstock.log.columns import Columns
+from penstock.log.doors import door_name
 from penstock.log.engine import PartitionId, number_of
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
@@ -34,13 +35,17 @@ RECORD: Final = pa.schema(
 )
 """The public columns of a record."""
 
-STORED: Final = RECORD.append(pa.field("expires", TIMESTAMP)).append(pa.field("position", pa.int64()))
-"""The public columns and two internal ones: the time at which a record expires (null: never), and the last global
+DOOR: Final = "door"
+STORED: Final = pa.schema(
+    [*RECORD, pa.field("expires", TIMESTAMP), pa.field("position", pa.int64()), pa.field(DOOR, pa.string())]
+)
+"""The public columns and three internal ones: the time at which a record expires (null: never); the last global
 position of its commit group, so that the log at a position P has exactly the records with `position < P`, and groups
-appear as a whole."""
+appear as a whole; and the name of the door through which it was written (null: none, or unknown)."""
 
 OWN_POSITION: Final = "own_position"
 """The global position of the record itself: the column `position` in tables of earlier versions."""
+_DOORS: Final = pa.array([door_name(number) for number in range(256)], pa.string())
 _FIELDS: Final = {field.name: field for field in STORED} | {OWN_POSITION: pa.field(OWN_POSITION, pa.int64())}
 
 ROWS: Final = 32_768  # in a record batch
@@ -81,7 +86,7 @@ class _Pile:
         self._topic = topic
         self._schema = schema_of(columns)
         self._slices: list[RecordSlice] = []
-        self._constants: dict[str, pa.Array] = {}
+        self._constants: dict[str | int, pa.Array] = {}
         self.rows = 0
         self.byte_size = 0
 
@@ -107,16 +112,19 @@ class _Pile:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _column(self, makers: dict[str, Any], source: _Pointer | _Joined, name: str) -> pa.Array:
-        if name in ("topic", "partition"):
-            return self._constant(name, source.count, source.partition)
+        if name == "topic":
+            return self._constant(name, name, self._topic, source.count)
+        if name == "partition":
+            return self._constant(name, name, number_of(PartitionId(source.partition)), source.count)
+        if name == DOOR and (door := source.door()) is not None:
+            return self._constant(door, name, door_name(door), source.count)
         return makers[name](source)
 
-    def _constant(self, name: str, count: int, partition: int) -> pa.Array:
+    def _constant(self, key: str | int, name: str, value: str | int | None, count: int) -> pa.Array:
         """A column with one repeated value; cached, as all slices here belong to one partition."""
-        made = self._constants.get(name)
+        made = self._constants.get(key)
         if made is None or len(made) < count:
-            value = self._topic if name == "topic" else number_of(PartitionId(partition))
-            made = self._constants[name] = pa.repeat(pa.scalar(value, STORED.field(name).type), max(count, _WHOLE))
+            made = self._constants[key] = pa.repeat(pa.scalar(value, STORED.field(name).type), max(count, _WHOLE))
         return made.slice(0, count)
 
 
@@ -158,6 +166,12 @@ class _Joined:
         np.cumsum(sizes, out=found[1:])
         return pa.Array.from_buffers(pa.binary(), self.count, [None, pa.py_buffer(found), pa.py_buffer(joined)])
 
+    def door(self) -> int | None:
+        """The door of all records, if it is one."""
+        door = self.slices[0].batch.door
+        same = all(part.batch.door == door and not part.batch.doors for part in self.slices)
+        return door if same else None
+
     def consecutive(self, firsts: list[int]) -> pa.Array:
         """Numbers that are consecutive within each slice."""
         before = np.cumsum(self.lengths) - self.lengths
@@ -197,6 +211,7 @@ _JOINED: Final[dict[str, Any]] = {
     "timestamp": lambda pile: pile.numbers("timestamps", TIMESTAMP),
     "expires": _joined_expires,
     "headers": _joined_headers,
+    DOOR: lambda pile: _door_names(b"".join([part.doors() for part in pile.slices])),
 }
 
 
@@ -213,6 +228,10 @@ class _Pointer:
         self.count = len(part)
         self.buffer = pa.py_buffer(part.batch.data)
         self.starts = part.batch.sections()
+
+    def door(self) -> int | None:
+        """The door of all records, if it is one."""
+        return None if self.batch.doors else self.batch.door
 
     def numbers(self, name: str, kind: pa.DataType) -> pa.Array:
         buffer = self.buffer.slice(self.starts[name], 8 * self.batch.count)
@@ -261,6 +280,10 @@ def _headers_of(at: _Pointer) -> pa.Array:
     return pa.Array.from_buffers(HEADER_LIST, at.count, buffers, children=[pairs])
 
 
+def _door_names(numbers: bytes) -> pa.Array:
+    return _DOORS.take(pa.array(np.frombuffer(numbers, np.uint8)))
+
+
 def _last_position(part: RecordSlice) -> int:
     """The last global position of the slice's commit group."""
     if not part.group_end:
@@ -285,6 +308,7 @@ _COLUMN: Final[dict[str, Any]] = {
     "timestamp": lambda at: at.numbers("timestamps", TIMESTAMP),
     "expires": _expires_of,
     "headers": _headers_of,
+    DOOR: lambda at: _door_names(at.part.doors()),
 }
 
 
@@ -431,7 +455,23 @@ def stored_batch(batch: pa.RecordBatch, partition: PartitionId) -> Batch:
         raise UnusableColumns("the offsets do not follow each other")
     stamps = batch.column("timestamp").cast(pa.int64()).to_numpy(zero_copy_only=False)
     position = batch.column("position")[0].as_py()
+    doors = _door_numbers(batch.column(DOOR))
+    mixed = doors.strip(doors[:1])
     data = columns_of(batch).build(
-        partition, int(offsets[0]), position, stamps.tobytes(), int(stamps.min()), int(stamps.max())
+        partition,
+        int(offsets[0]),
+        position,
+        stamps.tobytes(),
+        int(stamps.min()),
+        int(stamps.max()),
+        0 if mixed else doors[0],
     )
-    return Batch(data)
+    return Batch(data, doors if mixed else b"")
+
+
+def _door_numbers(names: pa.Array) -> bytes:
+    """0 for null, and for a door of a later version."""
+    if names.null_count == len(names):
+        return bytes(len(names))
+    found = pc.fill_null(pc.index_in(names, value_set=_DOORS), 0)
+    return bytes(found.to_numpy(zero_copy_only=False).astype(np.uint8))

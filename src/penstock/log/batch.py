@@ -253,8 +253,8 @@ class Batch:
     """A complete, checked batch. Columns are decoded on demand."""
 
     __slots__ = (
-        "_header_bytes", "_key_bytes", "_starts", "base_offset", "count", "data", "door", "flags", "header_count",
-        "max_timestamp", "min_timestamp", "partition", "position", "value_bytes",
+        "_header_bytes", "_key_bytes", "_starts", "base_offset", "count", "data", "door", "doors", "flags",
+        "header_count", "max_timestamp", "min_timestamp", "partition", "position", "value_bytes",
     )  # fmt: skip
 
     base_offset: int
@@ -267,8 +267,9 @@ class Batch:
     min_timestamp: int
     max_timestamp: int
 
-    def __init__(self, data: bytes) -> None:
-        """`data` is exactly one batch that `check` has accepted, or that was just built."""
+    def __init__(self, data: bytes, doors: bytes = b"") -> None:
+        """`data` is exactly one batch that `check` has accepted, or that was just built. `doors` has a number for each
+        record, if they came through several doors: those of a table may have, those of one append have not."""
         (
             _, _, self.flags, self.door, topic, partition, self.base_offset, self.position,
             self.count, self.header_count, self._key_bytes, self.value_bytes, names, values,
@@ -278,6 +279,7 @@ class Batch:
         self._header_bytes = (names, values)
         self._starts: dict[str, int] | None = None
         self.data = data
+        self.doors = doors
 
     @property
     def end_offset(self) -> int:
@@ -469,6 +471,11 @@ class RecordSlice:
     def expires(self) -> list[int]:
         column = self.batch.expires()
         return [0] * len(self) if column is None else column[self._first : self._end].tolist()
+
+    def doors(self) -> bytes:
+        """The number of each record's door."""
+        batch = self.batch
+        return batch.doors[self._first : self._end] if batch.doors else bytes((batch.door,)) * len(self)
 
     def first_at(self, timestamp: int) -> int | None:
         """The first offset not older than `timestamp`."""

@@ -32,8 +32,10 @@ TYPES: Final[dict[str, DataType]] = {
     "timestamp": TimestampType(),
     "timestampType": IntegerType(),
     "headers": HEADERS,
+    "door": StringType(),
 }
-"""All columns, in the order of Spark's Kafka source."""
+"""All columns, in the order of Spark's Kafka source; `door` is our own."""
+OPTIONAL: Final = ("headers", "door")  # only if requested
 
 LOG_APPEND_TIME: Final = 1
 """The `timestampType` of every record: the broker sets the time when it is stored."""
@@ -44,16 +46,17 @@ MERGED_ROWS: Final = 16_384  # smaller ones are merged up to this
 MOST_ROWS: Final = 65_536  # larger ones are split
 MOST_BYTES: Final = 32 << 20
 
-_MAY_BE_NULL: Final = ("key", "headers")
+_MAY_BE_NULL: Final = ("key", *OPTIONAL)
 
 
 class SchemaRefused(ValueError):
     """A schema that the source does not support."""
 
 
-def full_schema(headers: bool) -> StructType:
-    """The schema of a reader without requested columns."""
-    return StructType([StructField(name, kind) for name, kind in TYPES.items() if headers or name != "headers"])
+def full_schema(*optional: str) -> StructType:
+    """The schema of a reader without requested columns, and with these of `OPTIONAL`."""
+    left_out = {*OPTIONAL} - {*optional}
+    return StructType([StructField(name, kind) for name, kind in TYPES.items() if name not in left_out])
 
 
 def check_schema(schema: StructType) -> None:

@@ -41,6 +41,7 @@ READING: Final = (
     "maxRecordsPerPartition",
     "failOnDataLoss",
     "includeHeaders",
+    "includeDoor",
     "emptyValues",
     "group.id",
     "partition.metadata.cache.ttl.ms",
@@ -281,13 +282,18 @@ def stream_options(options: Mapping[str, str]) -> SourceOptions:
     return _options(given, starting, ending, given.retries(PATIENCE_OF_STREAMS))
 
 
-def include_headers(options: Mapping[str, str]) -> bool:
-    return Given(options).flag("includeHeaders", False)
+INCLUDING: Final = {"includeHeaders": "headers", "includeDoor": "door"}
+"""Options that add a column."""
+
+
+def included(given: Given) -> list[str]:
+    """The columns that options add."""
+    return [column for option, column in INCLUDING.items() if given.flag(option, False)]
 
 
 def _options(given: Given, starting: Position, ending: Position, retries: Retries) -> SourceOptions:
     given.check_names()
-    given.flag("includeHeaders", False)
+    included(given)
     strategy = (given.text("startingOffsetsByTimestampStrategy") or "error").lower()
     if strategy not in ("error", "latest"):
         raise given.refused("startingOffsetsByTimestampStrategy", "'error' or 'latest' is allowed")

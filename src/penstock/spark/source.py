@@ -33,7 +33,7 @@ from penstock.flight.errors import FlightLogError, LogUnavailable, OffsetsLost, 
 from penstock.flight.log import Log
 from penstock.spark.columns import Shape, check_schema, full_schema
 from penstock.spark.offsets import Json, Range, begins, decode, encode, is_symbol, origins, symbol
-from penstock.spark.options import Retries, SourceOptions, batch_options, include_headers, stream_options
+from penstock.spark.options import Given, Retries, SourceOptions, batch_options, included, stream_options
 from penstock.spark.outage_budget import OutageBudget
 from penstock.spark.planning import DataLost, Known, Planner, capped
 
@@ -51,7 +51,7 @@ class PenstockDataSource(DataSource):
         return "penstock"
 
     def schema(self) -> StructType:
-        return full_schema(include_headers(self.options))
+        return full_schema(*included(Given(self.options)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return PenstockReader(schema, dict(self.options))

@@ -19,8 +19,8 @@ from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 from penstock.flight.errors import TopicMissing
 from penstock.flight.log import Log, TableInfo, TopicPartition
 from penstock.log.engine import Bounds
-from penstock.spark.columns import LOG_APPEND_TIME, SchemaRefused, check_schema, full_schema
-from penstock.spark.options import PATIENCE_OF_BATCHES, Given, OptionRefused, nested
+from penstock.spark.columns import LOG_APPEND_TIME, OPTIONAL, SchemaRefused, check_schema, full_schema
+from penstock.spark.options import INCLUDING, PATIENCE_OF_BATCHES, Given, OptionRefused, included, nested
 from penstock.spark.outage_budget import OutageBudget
 from penstock.spark.sessions import check_workers
 
@@ -66,7 +66,7 @@ def table(
     content of its Delta table then, if still retained.
 
     Options are the source's connection options (`path`, or `bootstrap.servers`, `user`, `password`, …; with `_` for `.`
-    if you like), `includeHeaders`, and a few more: `minPartitions`, `maxRecordsPerPartition`, `failOnDataLoss`,
+    if you like), `includeHeaders`, `includeDoor`, and a few more: `minPartitions`, `maxRecordsPerPartition`, `failOnDataLoss`,
     `retryTimeout`."""
     from penstock.flight.connect import connect
 
@@ -91,7 +91,7 @@ def table(
 def _checked(given: Given) -> dict[str, str]:
     given.check_names()
     connection = given.connection()
-    allowed = {name.lower() for name in (*connection, *TAKEN, "includeHeaders")}
+    allowed = {name.lower() for name in (*connection, *TAKEN, *INCLUDING)}
     for name in given.names():
         if name not in allowed:
             raise OptionRefused(
@@ -102,7 +102,7 @@ def _checked(given: Given) -> dict[str, str]:
 
 
 def _schema(given: Given, columns: Sequence[str] | None) -> StructType:
-    full = full_schema(given.flag("includeHeaders", False) or "headers" in (columns or ()))
+    full = full_schema(*included(given), *(columns or ()))
     if columns is None:
         return full
     for name in columns:
@@ -183,7 +183,7 @@ def literal(path: str) -> str:
 
 
 def _past(spark: SparkSession, topic: str, past: Past, schema: StructType) -> DataFrame:
-    stored = StructType([field for field in full_schema(headers=True) if field.name not in ("topic", "timestampType")])
+    stored = StructType([field for field in full_schema(*OPTIONAL) if field.name not in ("topic", "timestampType")])
     stored = stored.add(StructField("expires", TimestampType())).add(StructField("position", LongType()))
     # Local files have sidecars, which Hadoop verifies by default; object stores rely on page checksums.
     reader = spark.read.schema(stored).option("basePath", past.root)

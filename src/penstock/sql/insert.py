@@ -22,12 +22,12 @@ from penstock.sql.grammar import APPEND_ONLY, render
 from penstock.sql.inferred_schema import identifier, quoted
 from penstock.sql.limits import QueryLimits
 from penstock.sql.names import resolve
-from penstock.sql.relation import PARTITION, Relation, moment_of
+from penstock.sql.relation import DOOR, PARTITION, Relation, moment_of
 from penstock.sql.values import INTEGERS, MOMENTS, bind, described
 
 ATTEMPTS: Final = 20
 _PAGE: Final = 1_000
-_SET_BY_THE_LOG: Final = ("offset", "timestamp", PARTITION)
+_SET_BY_THE_LOG: Final = ("offset", "timestamp", PARTITION, DOOR)
 _NUMBERS: Final = INTEGERS | {"FLOAT", "DOUBLE"}
 _PLAIN: Final = INTEGERS - {"HUGEINT", "UHUGEINT"} | {"DOUBLE", "BOOLEAN", "VARCHAR", "JSON"}  # types that JSON has
 

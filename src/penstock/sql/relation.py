@@ -22,8 +22,9 @@ from penstock.sql.limits import Stop
 
 BASE: Final = {"offset": "BIGINT", "timestamp": "TIMESTAMP_NS", "key": "VARCHAR", "data": "VARCHAR"}
 PARTITION: Final = "partition"
+DOOR: Final = "_door"  # not part of `*`, and a name that few fields of events have
 SMALL: Final = 100_000  # most records that are scanned just to count columns
-_STORED: Final = {"data": "value"}  # other columns have the same names in the log
+_STORED: Final = {"data": "value", DOOR: "door"}  # other columns have the same names in the log
 
 _ARROW: Final = {
     "offset": pa.int64(),
@@ -31,6 +32,7 @@ _ARROW: Final = {
     "key": pa.string(),
     "data": pa.string(),
     PARTITION: pa.int32(),
+    DOOR: pa.string(),
 }
 
 
@@ -82,9 +84,9 @@ class Relation:
     def hidden(self) -> list[str]:
         """Columns that can be named but are not part of `*`."""
         if self.declared is None:
-            return []
+            return [DOOR]
         shown = {column.name.lower() for column in self.declared.columns}
-        return [name for name in self.base() if name not in shown]
+        return [name for name in (*self.base(), DOOR) if name not in shown]
 
     def query(self, needs: RequiredColumns) -> str:
         """A SELECT that returns the rows, with the required columns."""
@@ -95,8 +97,8 @@ class Relation:
     # -- streams that are not declared
 
     def _plain_rows(self, needs: RequiredColumns) -> str:
-        base = [name for name in self.base() if name in needs]
-        wanted = [name for name in needs.names if name.lower() not in self.base()]
+        base = [name for name in self.base() if name in needs] + [name for name in self.hidden() if needs.named(name)]
+        wanted = [name for name in needs.names if name.lower() not in (*self.base(), DOOR)]
         fields = self._fields(wanted, needs.sure, everything=needs.everything) if wanted or needs.everything else []
         if not fields and self._countable() and set(base) <= {"offset", PARTITION}:
             return self._counted(base or ["offset"])
@@ -113,7 +115,7 @@ class Relation:
         found = self._shapes.fields(
             self._engine, self._column_source(), self._events, names, sure, everything=everything
         )
-        return [field for field in found if field.name.lower() not in self.base()]
+        return [field for field in found if field.name.lower() not in (*self.base(), DOOR)]
 
     def _countable(self) -> bool:
         return self.stream.dense and self._moment.position is None and self._moment.time is None

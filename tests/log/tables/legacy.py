@@ -1,4 +1,5 @@
-"""Tables as earlier versions wrote them: without any checksums, and with the position of each record itself."""
+"""Tables as earlier versions wrote them: without any checksums, without doors, and with the position of each record
+itself."""
 
 from __future__ import annotations
 
@@ -11,8 +12,11 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.transaction import AddAction, create_table_with_add_actions
 from tests.log.tables.source import Source, spans
 
-from penstock.log.arrow import STORED
+from penstock.log.arrow import DOOR, STORED
 from penstock.log.tables.part import FILE_SCHEMA, Part
+
+COLUMNS = pa.schema([field for field in STORED if field.name != DOOR])
+FILE_COLUMNS = [name for name in FILE_SCHEMA.names if name != DOOR]
 
 
 def build_legacy(source: Source) -> dict[int, int]:
@@ -22,7 +26,7 @@ def build_legacy(source: Source) -> dict[int, int]:
         adds: list[AddAction] = []
         moved: list[Transaction] = []
         for number, span in spans(segment).items():
-            rows = source.log(number, span.first, span.end).select(FILE_SCHEMA.names)
+            rows = source.log(number, span.first, span.end).select(FILE_COLUMNS)
             own = pa.array(source.own_positions(number, span.first, span.end), pa.int64())
             rows = rows.set_column(rows.schema.get_field_index("position"), FILE_SCHEMA.field("position"), own)
             path = f"partition={number}/{span.first:020d}-0123456789ab.parquet"
@@ -37,7 +41,7 @@ def build_legacy(source: Source) -> dict[int, int]:
             moved.append(Transaction(f"penstock-{number}", span.end))
             ends[number] = span.end
         known = [*moved, Transaction("penstock-partitions", max(ends) + 1)]
-        properties, schema = CommitProperties(app_transactions=known), Schema.from_arrow(STORED)
+        properties, schema = CommitProperties(app_transactions=known), Schema.from_arrow(COLUMNS)
         if version:
             table = DeltaTable(source.ref.url)
             table.create_write_transaction([*adds], "append", schema, ["partition"], commit_properties=properties)

@@ -34,6 +34,7 @@ class Source:
         self._file_bytes = file_bytes
         self.now = START
         self._random = Random(seed)
+        self._doors = Random(seed)
         self._committer = InlineCommitter()
         (root / "data").mkdir(parents=True, exist_ok=True)
         settings = LogSettings(file_bytes=file_bytes, durability=Durability.WRITTEN)
@@ -64,7 +65,8 @@ class Source:
             expires = [random.choice((0, self.now + 1, START * 2)) for _ in range(count)]
         values = [random.randbytes(random.randrange(size)) for _ in range(count)]
         self.now += random.choice((0, 1, 7)) * MILLISECOND
-        self.engine.append([Records(partition_id(topic, number), values, keys, headers, expires)])
+        records = Records(partition_id(topic, number), values, keys, headers, expires)
+        self.engine.append([records], door=self._doors.choice((0, 1, 1, 3, 8)))
         while self._committer.run():
             pass
 

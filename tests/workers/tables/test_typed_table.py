@@ -48,10 +48,10 @@ class Topic:
         self.data_dir._commit()
         return schema.id
 
-    def write(self, *values: Any, partition: int = 0) -> None:
+    def write(self, *values: Any, partition: int = 0, door: str = "internal") -> None:
         self.data_dir.now += 1
         texts = [value if isinstance(value, bytes) else json.dumps(value).encode() for value in values]
-        self.data_dir.write("orders", partition, texts, [b"k"] * len(texts))
+        self.data_dir.write("orders", partition, texts, [b"k"] * len(texts), door=door)
         self.data_dir.now += 1
 
     def move(self) -> None:
@@ -241,3 +241,18 @@ def test_polars_reads_both_tables(topic: Topic) -> None:
     typed = polars.read_delta(typed_ref(topic.ref).url)
     assert typed.filter(polars.col("_error").is_null())["count"].sum() == 5
     assert polars.read_delta(topic.ref.url)["offset"].to_list() == [0, 1, 2]
+
+
+def test_the_door_of_each_record_and_a_table_of_an_earlier_version(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic.register(FIRST)
+    topic.write({"id": "a"}, door="rustlog")
+    with monkeypatch.context() as patch:
+        write = typed_table.write_deltalake
+        patch.setattr(typed_table, "write_deltalake", lambda to, rows, **more: write(to, rows.drop("_door"), **more))
+        topic.move()
+    assert "_door" not in {field.name for field in topic.delta().schema().fields}
+    topic.write({"id": "b"}, b"no object", door="flymq")
+    topic.move()
+    assert topic.rows("id", "_door") == [("a", None), ("b", "flymq"), (None, "flymq")]

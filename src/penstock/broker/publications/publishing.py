@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from penstock.broker.doors import FLIGHT
 from penstock.broker.errors import BrokerError, RecordRejected, RecordTooLarge, StagedNotFound, TopicNotFound
 from penstock.broker.limits import Limits
 from penstock.broker.names import Scope
@@ -33,6 +32,7 @@ from penstock.broker.state.state import State, Topic
 from penstock.broker.state.state_log import StateLog
 from penstock.log.batch import HEADERS, KEYS, MAX_BATCH_BYTES, Batch
 from penstock.log.columns import Columns
+from penstock.log.doors import FLIGHT
 from penstock.log.engine import CommitGroup, GroupState, Prepared, Write, partition_id
 from penstock.log.errors import EntryTooLarge, LogError
 

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from penstock.broker.doors import SQL
 from penstock.broker.errors import BrokerError, QueryError, TableExists, TableNotFound
 from penstock.broker.fetch.fetch_service import FetchService
 from penstock.broker.fetch.read_view import ReadView
@@ -26,6 +25,7 @@ from penstock.broker.state.state_log import StateLog
 from penstock.broker.topics import topic_rules
 from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.broker.topics.topics import Topics
+from penstock.log.doors import SQL
 from penstock.log.engine import CommitGroup, partition_id
 from penstock.log.errors import LogError, OffsetMismatch
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple
 
-from penstock.broker.doors import NUMBERS
 from penstock.broker.names import Scope
 from penstock.broker.runtime.tracing import Tracing
+from penstock.log.doors import NUMBERS
 from penstock.log.engine import CommitGroup, GroupState, Reclaimed
 from penstock.log.latency import Latency
 

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.log.arrow import ROWS
+from penstock.log.arrow import DOOR, ROWS
 from penstock.log.checksum import crc32c
 
 METADATA: Final = b"penstock.checksums"
@@ -165,8 +165,11 @@ _COLUMNS: Final[dict[str, Callable[[int, Any], int]]] = {
     "headers": _headers,
     "expires": _numbers,
     "position": _numbers,
+    DOOR: _binaries,
 }
 COLUMNS: Final = tuple(_COLUMNS)
+LATER: Final = frozenset({DOOR})
+"""Columns that files of earlier versions do not have: they are null there."""
 
 
 # -- of a table's log

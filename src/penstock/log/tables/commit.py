@@ -77,6 +77,8 @@ def commit(
                 post_commithook_properties=_NO_CHECKPOINT,
             )
         else:
+            if added:
+                _add_columns(ref, table, schema)
             gone = [RemoveAction(path, not same_records, now, *_known(table, path)) for path in removed]
             table.delta.create_write_transaction(
                 [*adds, *gone],
@@ -89,6 +91,15 @@ def commit(
         store.sync_log(0 if table is None else table.version)
     except FAILURES as error:
         raise not_written(ref, error) from error
+
+
+def _add_columns(ref: TableRef, table: Table, schema: Schema) -> None:
+    """Give a table of an earlier version the columns that it does not have: null in the files that it has."""
+    known = {field.name for field in table.delta.schema().fields}
+    new = [field for field in schema.fields if field.name not in known]
+    if new:
+        properties = CommitProperties(app_transactions=_transactions(ref, table, (), (), {}))
+        table.delta.alter.add_columns(new, commit_properties=properties, post_commithook_properties=_NO_CHECKPOINT)
 
 
 def refuse_fenced(ref: TableRef, table: Table | None) -> None:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.log.arrow import STORED
+from penstock.log.arrow import DOOR, STORED
 from penstock.log.tables import checksums
 from penstock.log.tables.checksums import FileChecksums, GroupChecksums
 from penstock.log.tables.store import Store
@@ -81,7 +81,7 @@ class PartWriter:
             self._out,
             FILE_SCHEMA,
             compression="snappy",
-            use_dictionary=["topic"],
+            use_dictionary=["topic", DOOR],
             column_encoding=_INTEGERS,
             write_statistics=_WITH_STATISTICS,
             write_page_checksum=True,  # for other readers; ours use `checksums`

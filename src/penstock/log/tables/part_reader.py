@@ -129,7 +129,8 @@ class PartReader:
         schema = schema_of(columns)
         if self._sums is None:
             return self._unchecked(group, schema)
-        wanted = [name for name in checksums.COLUMNS if name in columns]
+        missing = checksums.LATER - self._sums.groups[group.number].columns.keys()
+        wanted = [name for name in checksums.COLUMNS if name in columns and name not in missing]
         found = self._checked(group, wanted) if wanted else [None] * -(-group.rows // ROWS)
         return self._complete(group, schema, found)
 
@@ -146,7 +147,9 @@ class PartReader:
                 first += len(batch)
 
     def _unchecked(self, group: RowGroup, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        stored = [name for name in schema.names if name != PARTITION] or ["offset"]
+        there = self._parquet.schema_arrow.names
+        missing = {PARTITION, *(name for name in checksums.LATER if name not in there)}
+        stored = [name for name in schema.names if name not in missing] or ["offset"]
         first = group.first
         batches = self._parquet.iter_batches(ROWS, [group.number], stored, use_threads=False)
         while True:
@@ -193,6 +196,8 @@ class PartReader:
         for field in schema:
             if field.name == PARTITION:
                 array = pa.repeat(pa.scalar(self.file.partition, field.type), count)
+            elif field.name in checksums.LATER and (batch is None or field.name not in batch.schema.names):
+                array = pa.nulls(count, field.type)
             elif field.name not in made and batch is not None:
                 array = batch.column(field.name)
             elif field.name == "offset":

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.log.arrow import OWN_POSITION, STORED, record_batches
+from penstock.log.arrow import DOOR, OWN_POSITION, STORED, record_batches
 from penstock.log.engine import partition_id
 from penstock.log.errors import OffsetOutOfRange, TableDamaged, TableUnreadable
 from penstock.log.tables import sidecar
@@ -279,9 +279,13 @@ class _Journal:
 
 
 def _as_earlier_versions(log: pa.RecordBatch, table: pa.RecordBatch) -> pa.RecordBatch:
-    """The log's records, with the record's own position where the table has that: earlier versions wrote it."""
+    """The log's records, with the record's own position where the table has that, and without the door where the table
+    has none: earlier versions wrote them so."""
     own, written = log.column(OWN_POSITION), table.column("position")
     log = log.select(STORED.names)
+    if table.column(DOOR).null_count:
+        doors = pc.if_else(table.column(DOOR).is_null(), pa.scalar(None, pa.string()), log.column(DOOR))
+        log = log.set_column(log.schema.get_field_index(DOOR), STORED.field(DOOR), doors)
     if log.column("position").equals(written):
         return log
     positions = pc.if_else(pc.fill_null(pc.equal(own, written), False), own, log.column("position"))

@@ -24,6 +24,7 @@ RECORD: Final = pa.schema(
         pa.field("_schema_version", pa.int32()),  # with which the value was decoded; null if none matches
         pa.field("_error", pa.string()),  # why no version matches; null if one does
         pa.field("_value", pa.binary()),  # the raw value, if no version matches
+        pa.field("_door", pa.string()),  # through which it was written; null if unknown
     ]
 )
 """The columns that every typed table has, before those of its schema."""

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 ROWS: Final = 100_000  # per commit
 BYTES: Final = 64 << 20  # of values, per commit
-READ: Final = ("offset", "timestamp", "key", "value", "expires")
+READ: Final = ("offset", "timestamp", "key", "value", "expires", "door")
 HIDDEN: Final = "penstock-hidden"  # app id: a checksum of the removed records
 COMPACT_FILES: Final = 16
 NO_CHECKPOINT: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
@@ -204,6 +204,7 @@ def _typed(
         pa.array(found.versions, pa.int32()),
         pa.array(found.errors, pa.string()),
         pc.if_else(failed, values, pa.scalar(None, pa.binary())),
+        batch["door"].cast(pa.string()),
         *(pc.struct_field(found.rows, [index]) for index in range(kind.num_fields)),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

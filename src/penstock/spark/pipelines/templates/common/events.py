@@ -43,19 +43,19 @@ EXPECTATIONS = {
 
 
 def bronze(spark: SparkSession, pipeline: Project, *kinds: str) -> DataFrame:
-    """The unchanged records of topics, with their origin. `door` is the protocol, from the producer's header `via`."""
+    """The unchanged records of topics, with their origin. `door` is how they were written: the protocol, `http`, …"""
     records = (
         spark.readStream.format("penstock")
         .options(**pipeline.broker)
         .option("subscribe", ",".join(pipeline.topics[kind] for kind in kinds or SHAPES))
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", pipeline.settings["batch"])
+        .option("includeDoor", "true")
         .load()
     )
     return records.select(
         fn.lit(pipeline.broker.get("tenant", "default")).alias("tenant"),
-        fn.get_json_object(fn.col("value").cast("string"), "$.via").alias("door"),
-        *("topic", "partition", "offset", "timestamp", "key", "value"),
+        *("door", "topic", "partition", "offset", "timestamp", "key", "value"),
         fn.to_date("timestamp").alias("date"),
     )
 

@@ -1,8 +1,9 @@
 """Door numbers: how the log records the door through which a record arrived.
 
-They are in the headers of batches on disk: a new door gets the next number, and numbers are never reused. The broker
-passes them on and decides nothing by them. 0 means no door: records that the broker appended itself (its audit log,
-delayed records that came due, records a queue gave up), and records written before the log stored door numbers.
+They are in the headers of batches on disk: a new door gets the next number, and numbers are never reused. Tables store
+the names instead, for their readers. The broker passes the numbers on and decides nothing by them. 0 means no door:
+records that the broker appended itself (its audit log, delayed records that came due, records a queue gave up), and
+records written before the log stored door numbers.
 """
 
 from __future__ import annotations
