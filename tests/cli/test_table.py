@@ -78,7 +78,7 @@ def test_the_lines_that_show_how_to_read_it_work(source: Source, capsys: pytest.
         assert (python, flag) == ("python", "-c")
         exec(program, {})
         out = capsys.readouterr().out
-        expected = [str(end) for end in ends.values()] if tool == "DuckDB" else [f"[{sum(ends.values())} rows x 9 col"]
+        expected = [str(end) for end in ends.values()] if tool == "DuckDB" else [f"[{sum(ends.values())} rows x 10 col"]
         assert all(part in out for part in expected), out
 
 

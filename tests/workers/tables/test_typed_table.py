@@ -13,7 +13,7 @@ import duckdb
 import fastavro
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from tests.spark.data_dir import DataDir
 
 from penstock.broker.names import DEFAULT_SCOPE
@@ -249,8 +249,9 @@ def test_the_door_of_each_record_and_a_table_of_an_earlier_version(
     topic.register(FIRST)
     topic.write({"id": "a"}, door="rustlog")
     with monkeypatch.context() as patch:
-        write = typed_table.write_deltalake
-        patch.setattr(typed_table, "write_deltalake", lambda to, rows, **more: write(to, rows.drop("_door"), **more))
+        patch.setattr(
+            typed_table, "write_deltalake", lambda to, rows, **more: write_deltalake(to, rows.drop("_door"), **more)
+        )
         topic.move()
     assert "_door" not in {field.name for field in topic.delta().schema().fields}
     topic.write({"id": "b"}, b"no object", door="flymq")
