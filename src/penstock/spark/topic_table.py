@@ -66,8 +66,8 @@ def table(
     content of its Delta table then, if still retained.
 
     Options are the source's connection options (`path`, or `bootstrap.servers`, `user`, `password`, …; with `_` for `.`
-    if you like), `includeHeaders`, `includeDoor`, and a few more: `minPartitions`, `maxRecordsPerPartition`, `failOnDataLoss`,
-    `retryTimeout`."""
+    if you like), `includeHeaders`, `includeDoor`, and a few more: `minPartitions`, `maxRecordsPerPartition`,
+    `failOnDataLoss`, `retryTimeout`."""
     from penstock.flight.connect import connect
 
     check_workers(spark)
