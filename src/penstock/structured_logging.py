@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from structlog.types import Processor
 
 LogFormat = Literal["auto", "text", "json"]
-"""The look of lines. `auto`: `text` on a terminal, else `json`."""
+"""The format of lines. `auto`: `text` on a terminal, else `json`."""
 
 
 def configure_logging(level: str, form: LogFormat = "auto", stream: IO[str] | None = None) -> None:

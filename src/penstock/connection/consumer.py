@@ -20,8 +20,7 @@ from penstock.clients.flymq import AsyncClient, Client, NotFound, requests
 from penstock.connection.records import Record
 
 Start: TypeAlias = Literal["earliest", "latest"] | int | datetime
-"""The beginning: at the first record that is there, behind the last, at an offset, or at the first record that was
-stored at a time or later."""
+"""The start: the first retained record, the end, an offset, or the first record stored at a time or later."""
 
 FETCH_RECORDS: Final = 1000  # per reply
 WAIT_SECONDS: Final = 1.0  # longest wait of a fetch at the broker, with a single partition

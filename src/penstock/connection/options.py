@@ -15,10 +15,10 @@ DEFAULT_PORT: Final = 9092
 DEFAULT: Final = "default"  # tenant and namespace
 
 DEFAULT_RETRY: Final = RetryPolicy(attempts=40, base=0.05, cap=2.0)
-"""Most of a minute, on average: enough for a broker to be started again."""
+"""Most of a minute, on average: enough for a broker to restart."""
 
 Tls: TypeAlias = ssl.SSLContext | str | bool | None
-"""A context, the path of a file with trusted certificates, or True: those that the system trusts."""
+"""A context, the path of a file with trusted certificates, or True: the system's."""
 
 
 @dataclass(frozen=True, slots=True)

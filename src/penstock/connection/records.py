@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple, TypeAlias
 
 Text: TypeAlias = bytes | str
-"""Bytes, or a text that becomes bytes in UTF-8."""
+"""Bytes, or text, which is encoded as UTF-8."""
 
 Headers: TypeAlias = Mapping[str, bytes] | Mapping[str, str] | Mapping[str, Text] | Iterable[tuple[str, Text]]
 

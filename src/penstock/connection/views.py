@@ -22,7 +22,7 @@ class Door(msgspec.Struct, frozen=True):
     transport: str
     tls: str
     pinned: bool = False
-    """No other door answers at this address."""
+    """No other door is served at this address."""
     fingerprint: str = ""
     certificate: str = ""
 

@@ -22,7 +22,7 @@ class Source(ABC):
     replayable: ClassVar[bool] = True
     """Whether a position can be read again."""
     knows_end: ClassVar[bool] = True
-    """Whether `end` is known; else it is over when nothing comes for a while."""
+    """Whether `end` is known; otherwise the copy ends when nothing arrives for a while."""
 
     @abstractmethod
     def topics(self) -> list[str] | None:
@@ -69,11 +69,12 @@ class Destination(ABC):
 
     carries: ClassVar[frozenset[Part]] = frozenset()
     readable: ClassVar[bool] = True
-    """Whether what was written can be read back; else progress is in a file, and a batch may come twice."""
+    """Whether written records can be read back; otherwise progress is stored in a file, and a batch may be written
+    twice."""
     numbered: ClassVar[bool] = False
-    """Whether a batch with a number counts once, however often it is written."""
+    """Whether a numbered batch is stored only once, however often it is written."""
     transactional: ClassVar[bool] = False
-    """Whether a batch and the progress of the mirror are stored in one transaction, by `write_with_progress`."""
+    """Whether a batch and the mirror's progress are stored in one transaction, by `write_with_progress`."""
 
     def fence(self, target: str, producer: str) -> None:  # noqa: B027 - for destinations with transactions
         """End the transactions of earlier runs of this producer, before progress is read."""

@@ -24,7 +24,7 @@ OPTIONS: Final = {
     "felix": ("ca", "fingerprint", "insecure", "tenant", "namespace"),
     "kafka": ("ca", "tls", "mechanism"),
 }
-"""What may stand behind the question mark."""
+"""The query parameters that are allowed, by scheme."""
 
 
 class Location(NamedTuple):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # slow to import, and only one door needs it
     from penstock.transport.quic.certificate import Certificate
 
 SECRET: Final = ("key", "secret", "password", "token", "options")
-"""A key of the configuration whose last name has one of these is told to be set, and not how."""
+"""Configuration keys whose last part contains one of these are shown as set, without their value."""
 
 
 def door_views(

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 PATIENCE_SECONDS = 10.0  # added to the takeover time, for connections that arrive while there is no owner
 
 Waiting = dict[str, list[socket.socket]]
-"""Connections of which nothing was read, by the first door of their port."""
+"""Accepted connections from which nothing was read, by the first door of their port."""
 
 
 def close_all(waiting: Waiting) -> None:

@@ -29,7 +29,7 @@ class OwnerWatch:
         self._clock = clock
         self._began = self._probed = cell.heard = clock()
         self.doors: Iterable[Endpoint] = ()
-        """Where the owner listens, if it is known: one that refuses a connection is gone."""
+        """Addresses at which the owner listens, if known: an owner that refuses a connection is gone."""
 
     @property
     def heard(self) -> bool:

@@ -218,7 +218,7 @@ class _Owner(msgspec.Struct, frozen=True):
     host: str = ""
     process: int = 0
     doors: dict[str, str] = {}
-    """Where others reach each door."""
+    """The address of each door, for other brokers."""
 
     def __str__(self) -> str:
         return f"process {self.process} on {self.host}" if self.host else "another broker"

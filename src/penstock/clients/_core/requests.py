@@ -19,7 +19,7 @@ class _Pending:
 
 
 PENDING: Final = _Pending()
-"""Stands for an outcome that is not there yet."""
+"""Represents an outcome that is not available yet."""
 
 
 @dataclass(slots=True)  # not frozen: that would make construction eight times slower

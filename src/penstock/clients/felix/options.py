@@ -14,7 +14,7 @@ from penstock.retry import RetryPolicy
 DEFAULT_PORT: Final = 5000
 
 DEFAULT_RETRY: Final = RetryPolicy(attempts=8, base=0.1, cap=5.0)
-"""About six seconds, enough for a broker to be started again."""
+"""About six seconds, enough for a broker to restart."""
 
 MIB: Final = 1 << 20
 

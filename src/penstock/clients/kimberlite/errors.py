@@ -77,7 +77,7 @@ RETRYABLE: Final = frozenset(
 """By the specification's table."""
 
 _BEFORE_EXECUTION: Final = frozenset((ErrorCode.PROJECTION_LAG, ErrorCode.RATE_LIMITED, ErrorCode.NOT_LEADER))
-"""Those of them that are sent before anything is carried out."""
+"""Codes among them that are sent before the request is executed."""
 
 
 class ReplyError(KimberliteError, core.ReplyError):

@@ -1,9 +1,11 @@
 """The policy of a table for rows that do not match its schema. Pure: Arrow in, Arrow out.
 
-| | `fail` | `add_columns` | `quarantine` | |---|---|---|---| | a column that the table does not have | the batch fails
-| it is added | rows with a value there are bad | | a missing column that may be null | null | null | null | | a missing
-column that is NOT NULL | the batch fails | the batch fails | all rows are bad | | a value that the column cannot hold
-exactly | the batch fails | the batch fails | the row is bad |
+| | `fail` | `add_columns` | `quarantine` |
+|---|---|---|---|
+| a column that the table does not have | the batch fails | it is added | rows with a value there are bad |
+| a missing column that may be null | null | null | null |
+| a missing column that is NOT NULL | the batch fails | the batch fails | all rows are bad |
+| a value that the column cannot hold exactly | the batch fails | the batch fails | the row is bad |
 
 Bad rows go to the quarantine, the others into the table. `add_columns` with a quarantine puts bad rows there too.
 """

@@ -105,7 +105,7 @@ def collect_publishes(frames: Sequence[Frame], start: int, prefix: bytes) -> tup
 
 
 NAMED: Final = 0x80
-"""Added to the QoS of a SUBSCRIBE to a queue with a name."""
+"""Added to the QoS of a SUBSCRIBE to a named queue."""
 _TERMS: Final = struct.Struct(">IHH")  # lease in ms, attempts, length of the name
 
 
@@ -185,8 +185,8 @@ _DELIVER_FIXED: Final = MIN_FRAME + 1 + 8 + 2
 
 
 DELIVERED_BYTES: Final = {1: MAX_FRAME - _DELIVERY_FIXED, 2: MAX_FRAME - _DELIVER_FIXED}
-"""The most that a message and its topic's name may have in a delivery, by version. In version 1 that is as much as a
-PUBLISH holds; version 2 has a tag of eight bytes besides."""
+"""The maximum size of a message and its topic's name together in a delivery, by version. In version 1 it equals the
+maximum of a PUBLISH; version 2 has an additional tag of eight bytes."""
 
 
 def encode_ack(correlation: int, subscription: int) -> bytes:

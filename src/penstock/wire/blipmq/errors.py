@@ -40,8 +40,8 @@ INTERNAL_ERROR: Final = Nack(500, "internal error")
 
 
 OUTCOME_UNKNOWN: Final = "outcome unknown: the disk failed during the write, which may be stored, or not"
-"""The end of the text of a NACK that does not know what became of the request: it must not be sent again, unless twice
-is as good as once. Every other NACK means that nothing was stored."""
+"""The end of a NACK's text if it is unknown whether the request was stored: it must not be retried, unless duplicates
+are harmless. Every other NACK means that nothing was stored."""
 
 
 class FrameError(Exception):

@@ -49,7 +49,7 @@ POLL: Final = 0x09
 DELIVER: Final = 0x0A
 
 Frame: TypeAlias = tuple[int, int, bytes]
-"""Type, correlation id, payload. A plain tuple, because a named one takes twice as long to make."""
+"""Type, correlation id, payload. A plain tuple, because a named one takes twice as long to create."""
 
 _MANY: Final = 8  # frames of one length, from which on processing them together pays off
 _LENGTH: Final = struct.Struct(">I")

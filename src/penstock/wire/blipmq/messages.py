@@ -8,7 +8,7 @@ NO_TTL: Final = -1  # no TTL in the message; 0 means already expired
 MAX_TTL: Final = 0xFFFF_FFFF  # milliseconds
 
 Publish: TypeAlias = tuple[int, int, bytes, int]
-"""QoS, TTL in ms or NO_TTL, topic, and where the value starts. Neither the topic nor the QoS has been judged."""
+"""QoS, TTL in ms or NO_TTL, topic, and the start of the value. Topic and QoS are not validated."""
 
 
 class Delivered(NamedTuple):

@@ -7,8 +7,8 @@ import enum
 from typing import Final, NamedTuple
 
 OUTCOME_UNKNOWN: Final = "outcome unknown: the disk failed during the write, which may be stored, or not"
-"""The text of a reply that does not know what became of the request: it must not be sent again, unless twice is as good
-as once."""
+"""The text of a reply if it is unknown whether the request was stored: it must not be retried, unless duplicates are
+harmless."""
 
 
 class Malformed(Exception):

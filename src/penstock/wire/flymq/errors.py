@@ -12,19 +12,19 @@ from typing import Final
 from penstock.wire.flymq.opcodes import FLAG_BINARY, MAGIC, VERSION, Op
 
 TAG: Final = "E: "
-"""Stands before every text (decision 7): the original's clients drop the first six bytes of an error, which are then
-the flag, the length and this, and show the text from its beginning."""
+"""Prefix of every text (decision 7): the original's clients drop the first six bytes of an error, which are then the
+flag, the length and this prefix, and show the complete text."""
 
 MAX_TEXT: Final = 8000
-"""Bytes of a text with its tag. From 14,880 on, the original's clients would take a part of the tag for a length."""
+"""Bytes of a text with its tag. From 14,880 on, the original's clients would mistake a part of the tag for a length."""
 
 _HEAD: Final = struct.Struct(">BBBBI?H")  # the header; then false, and the length of the text
 _BEFORE_TEXT: Final = 3  # bytes of the payload that are not text
 
 
 OUTCOME_UNKNOWN: Final = "outcome unknown: the disk failed during the write, which may be stored, or not"
-"""The text of a reply that does not know what became of the request: it must not be sent again, unless twice is as good
-as once."""
+"""The text of a reply if it is unknown whether the request was stored: it must not be retried, unless duplicates are
+harmless."""
 
 
 class ProtocolError(Exception):

@@ -6,8 +6,8 @@ import enum
 from typing import Final
 
 OUTCOME_UNKNOWN: Final = "outcome unknown: the disk failed during the write, which may be stored, or not"
-"""The text of a reply that does not know what became of the request. It has the code `UNKNOWN`, because by the
-protocol's document that is not sent again, and `STORAGE_ERROR` is."""
+"""The text of a reply if it is unknown whether the request was stored. Its code is `UNKNOWN`, which by the protocol's
+document is not retried, while `STORAGE_ERROR` is."""
 
 
 class ErrorCode(enum.IntEnum):

@@ -16,9 +16,9 @@ MAX_MESSAGE: Final = 1024  # characters of an error text; strings of a request m
 
 
 OUTCOME_UNKNOWN: Final = "outcome unknown: the disk failed during the write, which may be stored, or not"
-"""The end of the text, in both dialects, of a reply that does not know what became of the request. It is sent with
-the codes of a storage error; where the protocol's document advises to send a request again, this one must not be,
-unless twice is as good as once."""
+"""The end of the text, in both dialects, of a reply if it is unknown whether the request was stored. It has the codes
+of a storage error; although the protocol's document advises to retry those, this one must not be retried, unless
+duplicates are harmless."""
 
 
 class ErrorReply(NamedTuple):

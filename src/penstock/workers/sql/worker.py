@@ -32,7 +32,7 @@ IDLE_SECONDS: Final = 60.0  # after which an idle process is ended, except for t
 OVERHEAD_BYTES: Final = 512 << 20  # memory besides the statement's limit: libraries, indexes, results
 
 Verdict: TypeAlias = tuple[Sequence[Statement], str]
-"""The statements that are to blame for the end of the process, if that is known, and the reason."""
+"""The statements that caused the end of the process, if known, and the reason."""
 _UNEXPECTED: Final[Verdict] = ((), "ended unexpectedly")
 
 

@@ -27,7 +27,7 @@ RECORD: Final = pa.schema(
         pa.field("_door", pa.string()),  # through which it was written; null if unknown
     ]
 )
-"""The columns that every typed table has, before those of its schema."""
+"""The columns of every typed table, before those of its schema."""
 
 _NOT_IN_NAMES: Final = re.compile(r"[ ,;{}()\n\t=]")  # in Delta's column names, without name mapping
 

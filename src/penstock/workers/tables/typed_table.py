@@ -40,7 +40,7 @@ NO_CHECKPOINT: Final = PostCommitHookProperties(create_checkpoint=False, cleanup
 CONFIGURATION: Final = {"delta.logRetentionDuration": "interval 7 days"}
 
 Hidden = Mapping[int, Sequence[int]]
-"""By partition: the offset below which all records are gone, and then those of single ones."""
+"""By partition: the offset below which all records are removed, followed by the offsets of single removed records."""
 
 
 def keep_up(

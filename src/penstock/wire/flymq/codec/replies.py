@@ -49,13 +49,13 @@ _SHORTEST_RECORD: Final = 16  # in a FETCH reply: an offset and two lengths
 _FETCHED_FIXED: Final = 12  # besides the records: their count and the next offset
 
 MAX_FETCHED: Final = MAX_PAYLOAD - _FETCHED_FIXED - _SHORTEST_RECORD
-"""Bytes of key and value of the largest record that a reply to FETCH has room for."""
+"""Bytes of key and value of the largest record that fits a reply to FETCH."""
 
 MAX_CONSUMED: Final = MAX_PAYLOAD - 8
-"""The same of CONSUME, which has their lengths alone: more than any PRODUCE can bring."""
+"""The same for CONSUME, which only adds their lengths: more than any PRODUCE can contain."""
 
 MAX_DLQ_MESSAGES: Final = MAX_PAYLOAD - 12
-"""Bytes of all messages in the reply to a FETCH_DLQ, besides their count and the next offset."""
+"""Bytes of all messages in the reply to a FETCH_DLQ, without their count and the next offset."""
 
 
 # -- FETCH: two field orders (decision 4)
@@ -121,11 +121,11 @@ _NO_HEADERS: Final = bytes(4)
 _SHORTEST_STORED: Final = _STORED.size + 8
 
 MAX_STORED: Final = MAX_PAYLOAD - _FETCHED_FIXED - _SHORTEST_STORED
-"""Bytes of key, value and headers of the largest record that a reply to FETCH_RECORDS has room for."""
+"""Bytes of key, value and headers of the largest record that fits a reply to FETCH_RECORDS."""
 
 
 MAX_STORED_RECORDS: Final = MAX_PAYLOAD - _FETCHED_FIXED
-"""The same of all records in it together, as `stored_size` counts them."""
+"""The same for all records in it together, as counted by `stored_size`."""
 
 
 def _read_stored(reader: Reader) -> m.FetchedRecords:

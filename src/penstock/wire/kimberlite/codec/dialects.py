@@ -151,7 +151,7 @@ NAMED: Final = {
     "5a": ("5a", POSTCARD),
     "5b": ("5b", POSTCARD),
 }
-"""All that there is, by names that a person can type."""
+"""All dialects, by readable names."""
 
 
 def translate(payload: Message, dialects: list[Dialect]) -> Message:

@@ -38,7 +38,7 @@ from penstock.wire.kimberlite.codec.kinds import (
 from penstock.wire.kimberlite.values import Timestamp
 
 Read: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
-"""The value at a place, and the place behind it. Raises Malformed."""
+"""Decodes the value at a position; returns it and the position after it. Raises Malformed."""
 
 Write: TypeAlias = Callable[[Any, bytearray], None]
 
@@ -246,7 +246,7 @@ _SHORT: Final = {U8: _BYTE, U16: _varint(16), U32: _varint(32), U64: _varint(64)
 
 BINCODE: Final = _encoding("bincode", _WIDE, _WIDE[U32], _BYTE, _wide_events)
 PRINTED: Final = _encoding("printed", _WIDE, _WIDE[U32], _WIDE[U32], _wide_events)
-"""As the specification's examples are printed: the flag of an optional value has four bytes."""
+"""The encoding of the specification's printed examples: the flag of an optional value has four bytes."""
 POSTCARD: Final = _encoding("postcard", _SHORT, _SHORT[U32], _BYTE, _short_events)
 
 
