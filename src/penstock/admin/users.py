@@ -60,7 +60,7 @@ class IdentityView(msgspec.Struct):
     tenant: str | None  # null: bound to none
     roles: tuple[str, ...]
     permissions: tuple[str, ...]
-    security: bool  # False: everybody may do everything
+    security: bool  # False: access is not restricted
 
 
 class UserRoutes:

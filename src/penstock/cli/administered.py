@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Administered: TypeAlias = Settings | Target
     """A broker by its data directory, or over the network."""
 else:
-    Administered = Any  # typer looks at it, and settings take a while to load
+    Administered = Any  # evaluated by typer, and importing Settings is slow
 
 WAYS: Final = "With --data-dir, it also works while the broker is stopped; see `penstock --help`."
 

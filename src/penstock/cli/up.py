@@ -88,7 +88,7 @@ class Stack:
         self._pid = 0  # of the broker
         self._tables_shown = self._tables_late = False
         self._why_not = ""  # the reason why there is no pipeline
-        self._restart_at: dict[str, float] = {}  # part → when to start it again
+        self._restart_at: dict[str, float] = {}  # part → time of its restart
         self._began: dict[str, float] = {}
         self._backoff = {name: RestartBackoff(*BACKOFF, STEADY_SECONDS) for name in ("broker", "generator", "pipeline")}
 

@@ -1,7 +1,7 @@
 """Login allowances: how much a client may request and send before a required login, and how many logins it may try.
 
 With security on and without grants for anonymous clients, a connection may send a few requests before it logs in:
-enough for every client's login, and some mistakes. Then it is closed. If no login is required, or anonymous clients
+enough for every client's login, and some mistakes. Then it is closed. At doors without a login, or if anonymous clients
 have grants, connections are not closed for this; they only have a smaller share of each turn (`broker/runtime/turns`).
 Repeated failed logins close a connection in any case: checking a secret takes milliseconds, all other requests before a
 login take microseconds.

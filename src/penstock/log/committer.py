@@ -190,6 +190,6 @@ class Worker:
 def _write(log: Log, sealed: Any) -> Exception | None:
     try:
         log.write(sealed)
-    except Exception as error:  # noqa: BLE001 - any error fails the group, which is told
+    except Exception as error:  # noqa: BLE001 - any error fails the group
         return error
     return None

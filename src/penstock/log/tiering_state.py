@@ -20,7 +20,7 @@ class TableEnd(NamedTuple):
     """Tables have all retained records of a partition below `offset`."""
 
     offset: int = 0
-    newest: int = 0  # highest timestamp among them, µs: retention by age must not remove later records before
+    newest: int = 0  # highest timestamp among them, µs: retention by age removes these before later records
 
 
 class TieringState(msgspec.Struct, frozen=True, tag="b", array_like=True):

@@ -71,7 +71,7 @@ class FelixConnection:
             self.broker.rate_limits.leave(first)
 
     def violated(self, code: int, text: str) -> None:
-        """Close the connection with this code, after a frame behind which nothing can be decoded."""
+        """Close the connection with this code, after a frame that makes all further input undecodable."""
         self.complain(host_of(self.channel.peer), f"{self.channel.peer} is closed: {text}")
         self.channel.abort(code, text)
 

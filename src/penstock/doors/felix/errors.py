@@ -138,7 +138,7 @@ class Unreadable(NamedTuple):
 
 
 class Violation(NamedTuple):
-    """Represents a frame behind which nothing on the connection can be decoded."""
+    """Represents a frame that makes all further input of the connection undecodable."""
 
     code: int
     text: str

@@ -75,7 +75,7 @@ class RequestStream(RequestPipeline):
         self._exhausted = False  # the rest may be an incomplete frame
         super().end_of_input()
 
-    def refused(self, code: int) -> None:  # noqa: ARG002 - whatever the code, there is nobody to answer to
+    def refused(self, code: int) -> None:  # noqa: ARG002 - no reply is possible, whatever the code
         if not self.closed:
             self.lost()
             self._stream.refuse(0)

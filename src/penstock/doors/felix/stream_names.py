@@ -42,7 +42,7 @@ def ensure_topic(context: FelixContext, scope: Scope, topic: str, use: Permissio
     broker, identity = context.broker, context.identity
 
     def ensure_tenant() -> None:
-        check_topic(topic)  # before creating a tenant in vain
+        check_topic(topic)  # before a tenant is created needlessly
         broker.access.require(identity, Permission.CREATE, scope, topic)
         if context.settings.auto_create_tenants:
             broker.tenants.ensure(identity, *scope)

@@ -147,7 +147,7 @@ class FlyMqFetch(FetchTask):
         return self.broker.groups.start(*where, request.topic, request.partition, LATEST) > self._offset
 
     def _starts_to_wait(self) -> bool:
-        """Long poll: wait for the partition to grow, if the topic or the configuration says so."""
+        """Long poll: wait for new records in the partition, if configured for the topic or the door. False if not."""
         context, request = self._context, self._request
         seconds = self.broker.fetch.max_wait(context.identity, context.scope, request.topic)
         wait = min(self._default_wait() if seconds is None else int(seconds * 1_000_000), MAX_WAIT)

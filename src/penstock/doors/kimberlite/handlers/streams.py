@@ -41,7 +41,7 @@ def _create(context: KimberliteContext, request: m.CreateStream) -> Reply:
     broker, identity, scope, name = context.broker, context.identity, context.scope, request.name
     if context.version == 1 and not _FIRST_NAMES.fullmatch(name):
         raise InvalidArgument("a stream's name is 1 to 256 letters, digits and '_'")
-    check_topic(name)  # before creating a tenant in vain
+    check_topic(name)  # before a tenant is created needlessly
     settings = TopicSettings(data_class=str(request.data_class), placement=placement(request.placement))
     broker.access.require(identity, Permission.CREATE, scope, name)
     if request.data_class == PHI:

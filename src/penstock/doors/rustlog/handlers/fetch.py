@@ -77,7 +77,7 @@ class RustLogFetch(FetchTask):
 
     def _reply(self) -> Reply:
         if not self._payload:
-            return Reply(FetchResponse([], self._offset))  # was below the log start, in a dialect that does not tell
+            return Reply(FetchResponse([], self._offset))  # below the log start, in a dialect without that error
         request = self._request
         self._count(self._records, self._bytes)
         if request.group_id:
