@@ -226,7 +226,7 @@ class Engine(Protocol):
     def append(
         self, writes: Sequence[Write], events: Sequence[bytes] = (), producer: Producer | None = None, door: int = 0
     ) -> Appended:
-        """Append records and state events as one atomic entry. Raises LogError if nothing is appended. `door` is a
+        """Append records and state events as one atomic entry. After a LogError nothing was appended. `door` is a
         number below 256 that is stored in the header of every batch; its meaning is up to the caller."""
 
     def repeat_of(self, producer: Producer) -> Appended | None:

@@ -1,7 +1,7 @@
-"""The engine on local files: a single journal for all partitions.
+"""The engine on local files: a single journal for all partitions and state events.
 
 This module connects the parts and defines their order: an append goes into the open group; the committer seals, writes
-and completes it; only then is it readable and acknowledged. See `committer.py` for the timing, `journal.py` for the
+and completes it; only then is it readable and acknowledged. See `committer.py` for the timing, `segment.py` for the
 files, `recovery.py` for the start after a crash.
 """
 

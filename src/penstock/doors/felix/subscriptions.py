@@ -81,7 +81,7 @@ def course(slow: str, position: int, head: int, queue: int, full: int | None) ->
 
 
 class Track:
-    """The state of one partition in a subscription; a `Follower`."""
+    """The state of one partition in a subscription; a `FanoutSubscriber`."""
 
     __slots__ = ("_subscription", "cursor", "due", "full", "passed", "replayed")
 

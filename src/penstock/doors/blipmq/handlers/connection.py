@@ -44,7 +44,7 @@ def _login(context: BlipMqContext, correlation: int, username: str, password: st
 
 
 def release(context: BlipMqContext, frames: Sequence[f.Frame]) -> Reply:
-    """NACK from a client: release a delivery for an immediate retry. Like in the original, malformed requests and
+    """NACK from a client: release a delivery for an immediate retry. As in the original, malformed requests and
     deliveries that are no longer in flight are ignored."""
     _, tag, payload = frames[0]
     subscription = codec.decode_subscription_id(payload)
