@@ -134,7 +134,7 @@ def make_file(files: Files, path: str, size: int, *, filled: bool = True, gently
     """Create a file of zeros: written to the disk if `filled`, otherwise only allocated. Raises OSError.
 
     Syncing writes into unwritten space also updates the file system's metadata: measured on ext4, a sync of 1 MiB took
-    0.9 ms instead of 0.5 ms. With rare syncs this does not matter, and writing everything twice cost a quarter of the
+    0.9 ms instead of 0.5 ms. With rare syncs `filled` does not pay off: writing everything twice cost a quarter of the
     rate of pipelined records of 1 KiB. `gently` pauses in between, to leave the disk to others.
     """
     file = files.create(path, size)
@@ -308,7 +308,7 @@ class SegmentWriter:
         """Create the next file in advance. Slow; on any thread, one at a time. Without space on the disk there is no
         spare: `_roll` will fail.
 
-        The spare gets the name that `_roll` expects when it is complete, and never while `_roll` uses the last one."""
+        Once complete, the spare gets the name that `_roll` expects, but never while `_roll` uses the previous one."""
         if self._spare is not None:
             return
         temporary = f"{DIRECTORY}/filling.tmp"

@@ -259,7 +259,7 @@ class Tailer:
     def group_end(self, file: Segment, at: int) -> int:
         """The global position after the commit group with the entry that ends at this byte of the file. Raises
         LogDamaged."""
-        known = self.next_position  # first: groups that are not written yet below begin here
+        known = self.next_position  # read first: groups that are not in the file yet begin here
         found = next_group_position(file, at)
         return (file.next_position or known) if found is None else found
 

@@ -23,7 +23,7 @@ from penstock.log.recovery import ForeignGroup, foreign_group
 
 logger = logging.getLogger(__name__)
 
-READ_SECONDS: Final = 10.0  # without an existing record, after which Kafka counts as unavailable
+READ_SECONDS: Final = 10.0  # maximum wait for a record that is known to exist
 CLAIM_SECONDS: Final = 10.0
 _STEP: Final = 0.25
 _SPEAKING: Final = frozenset({Verdict.COUNTS, Verdict.BEGINS, Verdict.ALIVE})

@@ -191,8 +191,8 @@ def _start(content: Content, first_offset: int, first_group: int) -> Landmark:
 
 
 def reserve_journal(files: Files, text: str, journal: Journal, cell: int) -> None:
-    """Mark the journal as a copy of the data directory `text`, or check the existing mark: from then on no broker uses
-    it. Raises LogError."""
+    """Mark the journal as a copy of the data directory, called `text` in messages, or check the existing mark: from
+    then on no broker uses it. Raises LogError."""
     refuse_cache(files)
     first = _first_segment(files)
     topic = SnapshotTopic(journal.snapshots(), cell)
@@ -213,8 +213,8 @@ def _copying(files: Files, text: str, first: Segment) -> Copying:
 def to_journal(
     files: Files, text: str, journal: Journal, cell: int, largest: int, progress: Progress = nobody_sees
 ) -> Compared:
-    """Copy the journal of the data directory `text` to a journal on Kafka that is empty, or has a part of this copy.
-    Blocks; raises LogError or OSError."""
+    """Copy the journal of the data directory, called `text` in messages, to a journal on Kafka that is empty, or has a
+    part of this copy. Blocks; raises LogError or OSError."""
     reserve_journal(files, text, journal, cell)
     first = _first_segment(files)
     topic = SnapshotTopic(journal.snapshots(), cell)
