@@ -61,7 +61,8 @@ class Forwarding:
         self._forwarder.follow(owner)
 
     def _hold(self) -> None:
-        """If another is quicker, or the owner lives, nobody has lost a connection by it."""
+        """Hold new connections during a claim. If another broker claims first, or the owner is alive, no connection is
+        lost."""
         if self._forwarder is not None:
             self._forwarder.hold()
 

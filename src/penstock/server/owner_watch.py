@@ -1,8 +1,8 @@
-"""The watch that a standby keeps on the journal's owner: when it is taken to be gone, and the journal is claimed.
+"""A standby's watch on the journal's owner: decides when the owner counts as gone, so that the journal is claimed.
 
-Whoever claims too early loses nothing (see `log/kafka/fencing.py`), but ends all connections of an owner that is well.
-So silence counts only while Kafka answers and has nothing that was not read yet: without a leader of the partition
-nobody can write, and the owner goes on when there is one.
+A premature claim loses no data (see `log/kafka/fencing.py`), but closes all connections of a healthy owner. So silence
+counts only while Kafka responds and everything in the journal has been read: without a leader of the partition no one
+can write, and the owner continues once there is one.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from penstock.log.kafka.cell import Cell
 from penstock.transport.endpoint import Endpoint
 
 FOLLOW_SECONDS: Final = 0.2
-PROBE_SECONDS: Final = 1.0  # between questions to Kafka where the journal ends; an answer that takes longer is none
-SUSPECT_SECONDS: Final = 1.5  # more than an owner is silent for: it writes at least a heartbeat each second
+PROBE_SECONDS: Final = 1.0  # between requests to Kafka for the end of the journal; a slower response counts as none
+SUSPECT_SECONDS: Final = 1.5  # longer than a live owner is silent: it writes at least a heartbeat per second
 CONNECT_SECONDS: Final = 0.3
 
 
@@ -33,11 +33,11 @@ class OwnerWatch:
 
     @property
     def heard(self) -> bool:
-        """Whether the owner gave a sign since the beginning."""
+        """Whether the owner has written anything since the start of the watch."""
         return self._cell.heard > self._began
 
     def follow(self) -> None:
-        """Read what comes within a moment. Raises LogUnavailable if Kafka does not answer, and as `Cell.follow`."""
+        """Read records for a moment. Raises LogUnavailable if Kafka does not respond, and as `Cell.follow`."""
         try:
             self._cell.follow(FOLLOW_SECONDS)
             if self._clock() - self._probed > PROBE_SECONDS:
@@ -54,7 +54,7 @@ class OwnerWatch:
             self._cell.heard = self._probed
 
     def verdict(self) -> str:
-        """Why the owner is taken to be gone; empty if it is not."""
+        """The reason why the owner counts as gone; empty if it does not."""
         silence = self._clock() - self._cell.heard
         if silence >= self._takeover_seconds:
             return f"it has written nothing for {silence:.1f} s"
@@ -64,7 +64,7 @@ class OwnerWatch:
 
 
 def refuses(door: Endpoint) -> bool:
-    """Whether nobody listens there, on a machine that answers."""
+    """Whether the machine responds, but no process listens at the port."""
     try:
         socket.create_connection((door.host, door.port), CONNECT_SECONDS).close()
     except ConnectionRefusedError:

@@ -185,7 +185,8 @@ class _Opening:
         logger.info("%s is taken to be gone: %s; the journal is claimed", _owner(cell.owner), gone)
 
     def _load_libraries(self) -> None:
-        """Load the libraries for tables now: it takes a second, which a takeover then need not wait for."""
+        """Import the table libraries in the background: this takes a second, for which a takeover need not wait
+        then."""
         reading_tables = "penstock.log.tables.row_group_reader"
         threading.Thread(target=import_module, args=(reading_tables,), name="penstock-load", daemon=True).start()
 

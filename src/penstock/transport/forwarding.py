@@ -45,8 +45,8 @@ class Forwarder:
         self._loop = asyncio.get_running_loop()
         self._connections = connections
         self._wait_seconds = wait_seconds
-        self._owner: Owner | None = None  # to which connections were passed on
-        self._owner_known = asyncio.Event()  # and are
+        self._owner: Owner | None = None  # to which connections are, or were last, forwarded
+        self._owner_known = asyncio.Event()  # set while connections are forwarded to it
         self._listening: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
         self._relays: list[_DatagramRelay] = []
@@ -74,7 +74,7 @@ class Forwarder:
         self._owner_known.set()
 
     def hold(self) -> None:
-        """The owner may be gone: new connections wait, and others stay as they are."""
+        """Make new connections wait because the owner may be gone; forwarded ones are not affected."""
         self._owner_known.clear()
 
     def pause(self) -> None:
