@@ -75,6 +75,18 @@ def test_fewer_columns(spark: SparkSession, data_dir: DataDir) -> None:
     assert [tuple(row.headers[0]) for row in headers] == [("h", b"1")]
 
 
+def test_text_instead_of_bytes(spark: SparkSession, data_dir: DataDir) -> None:
+    """As `CAST(… AS string)` of the same bytes, also where they are no UTF-8."""
+    data_dir.create("t")
+    data_dir.write("t", 0, ["ä".encode(), b"", b"x\xffy"], [b"k", None, b""])
+    text = load(spark, data_dir, "key string, value string", subscribe="t", emptyValues="null")
+    assert text.selectExpr("key", "CAST(value AS binary)").collect() == [
+        ("k", "ä".encode()),
+        (None, None),
+        ("", b"x\xffy"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("schema", "options", "said"),
     [

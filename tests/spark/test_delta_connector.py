@@ -9,8 +9,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from deltalake import DeltaTable
+from tests.spark import shop
 from tests.spark.data_dir import DataDir
 from tests.spark.java import needs_java
 
@@ -108,3 +111,59 @@ def test_deltas_own_connector_reads_topics_and_pipeline_tables(data_dir: DataDir
         "totals": [["a", 7, "late"], ["b", 5, None]],
         "totals before": [["a", 2], ["b", 5]],
     }
+
+
+DATASETS = """
+from pyspark import pipelines as dp
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.spark.pipelines import current
+
+spark = SparkSession.active()
+
+
+@dp.table(partition_cols=["partition"])
+def raw() -> DataFrame:
+    reader = spark.readStream.format("penstock").options(**current().broker).option("subscribe", "orders")
+    return reader.option("startingOffsets", "earliest").load()
+
+
+@dp.materialized_view
+def counts() -> DataFrame:
+    return spark.read.table("raw").groupBy("partition").count()
+"""
+
+
+@needs_java
+@needs_connector
+@pytest.mark.spark
+def test_a_declarative_pipeline_with_tables_in_delta(data_dir: DataDir, tmp_path: Path) -> None:
+    """Run twice: the second run adds to the streaming table and computes the materialized view anew."""
+    data_dir.create("orders", 2)
+    data_dir.fill("orders", 0, 20)
+    project = shop.project(tmp_path / "shop", "declarative", "")
+    for file in (project / "transformations").iterdir():
+        file.unlink()
+    (project / "transformations" / "datasets.py").write_text(DATASETS)
+    (project / "report.py").unlink()
+    file = project / "pipeline.toml"
+    text = file.read_text().replace('format = "parquet"', 'format = "delta"')
+    text = text.replace('"bootstrap.servers" = ""', f'path = "{data_dir.root}"')
+    jars = ",".join(str(jar) for jar in JARS.glob("*.jar"))
+    file.write_text(f'{text}\n"spark.jars" = "{jars}"\n"spark.databricks.delta.snapshotPartitions" = 1\n')
+    shop.run("run", project)
+    data_dir.fill("orders", 1, 3)
+    shop.run("run", project)
+
+    def rows(table: str, version: int | None = None) -> list[dict[str, Any]]:
+        url = project / "state" / "warehouse" / table
+        return list(DeltaTable(url, version=version).to_pyarrow_table().sort_by("partition").to_pylist())
+
+    raw = DeltaTable(project / "state" / "warehouse" / "raw")
+    assert raw.metadata().partition_columns == ["partition"]
+    assert sorted((row["partition"], row["offset"]) for row in rows("raw")) == [
+        *((0, offset) for offset in range(20)),
+        *((1, offset) for offset in range(3)),
+    ]
+    assert [row["count"] for row in rows("counts")] == [20, 3]
+    assert 20 in [len(rows("raw", entry["version"])) for entry in raw.history()]

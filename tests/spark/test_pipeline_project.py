@@ -106,6 +106,22 @@ def test_spark_is_told_what_a_pipeline_needs_and_the_project_wins(tmp_path: Path
     assert "spark.driver.host" not in configuration(project(tmp_path), "spark://somewhere:7077")
 
 
+def test_tables_of_a_declarative_pipeline_in_delta(tmp_path: Path) -> None:
+    """With the connector that the tests use, unless the project brings jars of its own."""
+    text = MINIMAL.replace("continuous", "declarative")
+    assert "spark.sql.sources.default" not in configuration(project(tmp_path, text), "local[2]")
+    settings = configuration(project(tmp_path, text + '[spark]\nformat = "delta"\n'), "local[2]")
+    assert settings["spark.sql.sources.default"] == "delta"
+    assert settings["spark.sql.catalog.spark_catalog"].endswith("DeltaCatalog")
+    pom = (Path(__file__).parent / "delta_connector" / "pom.xml").read_text()
+    group, artifact, version = settings["spark.jars.packages"].split(":")
+    assert f"<groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version>" in pom
+    text += '[spark]\nformat = "delta"\n[spark.conf]\n"spark.jars" = "/jars/delta.jar"\n'
+    assert "spark.jars.packages" not in configuration(project(tmp_path, text), "local[2]")
+    with pytest.raises(ProjectError, match="format"):
+        project(tmp_path, MINIMAL + '[spark]\nformat = "iceberg"\n')
+
+
 def test_a_connect_server_is_taken_from_the_environment_unless_a_master_is_given() -> None:
     assert remote({"SPARK_REMOTE": "sc://a"}, None) == "sc://a"
     assert remote({"SPARK_REMOTE": "sc://a"}, "local[2]") is None

@@ -99,6 +99,7 @@ def columns(*names: str, nullable: bool = True) -> StructType:
         columns("headers", "key"),
         columns("door"),
         columns("value", "offset", nullable=False),
+        StructType([StructField("value", StringType()), StructField("key", StringType())]),
     ],
     ids=lambda schema: ",".join(schema.names),
 )
@@ -115,7 +116,8 @@ def test_batches_are_typed_exactly_as_spark_wants_them(schema: StructType) -> No
 @pytest.mark.parametrize(
     ("schema", "said"),
     [
-        (StructType([StructField("value", StringType())]), "Column 'value' is binary, not string"),
+        (StructType([StructField("value", IntegerType())]), "Column 'value' is binary, not int"),
+        (StructType([StructField("topic", BinaryType())]), "Column 'topic' is string, not binary"),
         (StructType([StructField("id", IntegerType())]), "There is no column 'id'"),
         (StructType([StructField("Value", BinaryType())]), "There is no column 'Value'"),
         (columns("value", "value"), "'value' is there twice"),

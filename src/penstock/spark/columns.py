@@ -37,6 +37,10 @@ TYPES: Final[dict[str, DataType]] = {
 """All columns, in the order of Spark's Kafka source; `door` is our own."""
 OPTIONAL: Final = ("headers", "door")  # only if requested
 
+TEXT: Final = ("key", "value")
+"""Columns that a schema may also have as `string`: the same bytes, as `CAST(value AS string)` makes it of them, but
+without the copies that Spark makes of a binary value in every row."""
+
 LOG_APPEND_TIME: Final = 1
 """The `timestampType` of every record: the broker sets the time when it is stored."""
 
@@ -69,7 +73,8 @@ def check_schema(schema: StructType) -> None:
         if field.name in seen:
             raise SchemaRefused(f"Column {field.name!r} is there twice; {_allowed()}")
         seen.add(field.name)
-        if field.dataType.simpleString() != expected.simpleString():
+        kinds = (expected.simpleString(), *(("string",) if field.name in TEXT else ()))
+        if field.dataType.simpleString() not in kinds:
             raise SchemaRefused(
                 f"Column {field.name!r} is {expected.simpleString()}, not {field.dataType.simpleString()}; read it as "
                 f"it is and convert it then, for example with col({field.name!r}).cast(…); {_allowed()}"
@@ -82,7 +87,7 @@ def check_schema(schema: StructType) -> None:
 
 def _allowed() -> str:
     columns = ", ".join(f"{name} {kind.simpleString()}" for name, kind in TYPES.items())
-    return f"a schema may hold any of: {columns}"
+    return f"a schema may hold any of: {columns}; {' and '.join(TEXT)} also as string"
 
 
 class Shape:
@@ -107,10 +112,13 @@ class Shape:
         for field in self._schema:
             if field.name == "timestampType":
                 arrays.append(pa.repeat(pa.scalar(LOG_APPEND_TIME, pa.int32()), batch.num_rows))
-            elif field.name == "value" and self._empty_is_null:
-                arrays.append(_null_if_empty(batch.column(field.name)))
-            else:
-                arrays.append(batch.column(field.name))
+                continue
+            column = batch.column(field.name)
+            if field.name == "value" and self._empty_is_null:
+                column = _null_if_empty(column)
+            if field.name in TEXT and field.type != column.type:
+                column = column.view(field.type)  # whether it is valid UTF-8 is not looked at, as in Spark's cast
+            arrays.append(column)
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 

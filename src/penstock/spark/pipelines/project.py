@@ -37,6 +37,7 @@ class SparkSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     master: str = "local[2]"
     python: str = ""  # of the workers; empty: the current one
+    format: Literal["parquet", "delta"] = "parquet"  # of a declarative pipeline's tables; delta: by Delta's connector
     conf: dict[str, str | int | float | bool] = {}
 
 

@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 
 CONNECT_PLUGIN = "org.apache.spark.sql.connect.SparkConnectPlugin"
 CONNECT_SERVICE = "org.apache.spark.sql.connect.service.SparkConnectService$"
+DELTA_CONNECTOR = "io.delta:delta-spark_4.2_2.13:4.4.0"  # on Maven; the one that tests/spark/delta_connector locks
+DELTA = {
+    "spark.sql.sources.default": "delta",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+JARS = ("spark.jars", "spark.jars.packages")  # settings that bring a project's own jars
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
@@ -53,8 +60,12 @@ def configuration(project: Project, master: str) -> dict[str, str]:
     }
     if master.startswith("local"):  # not reachable from outside, and independent of name resolution
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    settings |= {key: _text(value) for key, value in project.file.spark.conf.items()}
-    return settings
+    own = {key: _text(value) for key, value in project.file.spark.conf.items()}
+    if project.file.kind == "declarative" and project.file.spark.format == "delta":
+        settings |= DELTA
+        if not own.keys() & set(JARS):  # then the connector is among them, or in Spark's own directory of jars
+            settings["spark.jars.packages"] = DELTA_CONNECTOR
+    return settings | own
 
 
 def _text(value: str | int | float | bool) -> str:
