@@ -26,6 +26,7 @@ from penstock.spark.options import Retries
 from penstock.spark.outage_budget import OutageBudget
 from penstock.spark.sink_columns import Outgoing, check_columns
 from penstock.spark.sink_options import SinkOptions, batch_options, stream_options
+from penstock.spark.worker_memory import freeze_imports
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -132,6 +133,7 @@ class _Task:
 
     def _stage(self, piece: list[pa.RecordBatch], schema: pa.Schema, name: str) -> Staged:
         log = open_log(self._options)
+        freeze_imports()
         return log.stage(self._app, self._batch, name, self._options.topic, iter(piece), schema)
 
 

@@ -36,6 +36,7 @@ from penstock.spark.offsets import Json, Range, begins, decode, encode, is_symbo
 from penstock.spark.options import Given, Retries, SourceOptions, batch_options, included, stream_options
 from penstock.spark.outage_budget import OutageBudget
 from penstock.spark.planning import DataLost, Known, Planner, capped
+from penstock.spark.worker_memory import freeze_imports
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -199,7 +200,13 @@ def read_task(partition: InputPartition, schema: StructType, options: SourceOpti
     if work is None:
         return iter(())
     shape = Shape(schema, options.empty_is_null)
-    return shape.batches(read_range(lambda: open_log(options), work, shape.columns, options))
+    return shape.batches(read_range(lambda: _task_log(options), work, shape.columns, options))
+
+
+def _task_log(options: SourceOptions) -> Log:
+    log = open_log(options)
+    freeze_imports()
+    return log
 
 
 def read_range(
