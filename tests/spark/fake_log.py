@@ -26,6 +26,7 @@ class FakeLog:
         self.calls: list[str] = []
         self.groups: dict[str, dict[TopicPartition, int]] = {}
         self.batch_rows = 3
+        self.stale = False
         for topic, partitions in topics.items():
             self.create(topic, partitions)
 

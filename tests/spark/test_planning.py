@@ -7,7 +7,7 @@ import logging
 import pytest
 from tests.spark.fake_log import FakeLog
 
-from penstock.flight.errors import TopicMissing
+from penstock.flight.errors import LogUnavailable, TopicMissing
 from penstock.flight.log import TopicPartition
 from penstock.log.engine import Bounds
 from penstock.spark.offsets import Offsets, Range
@@ -235,6 +235,25 @@ def test_a_topic_is_made_anew() -> None:
     ends = step(planner, {A0: 400})
     assert ends == {A0: 10}
     assert planner.micro_batch({A0: 400}, ends) == [Range(A0, 0, 10)]  # nothing of the new one is missed
+
+
+def test_what_a_standby_does_not_have_yet_is_not_lost() -> None:
+    behind = log(a=1)
+    behind.stale = True
+    planner = stream(behind, subscribe="a", failOnDataLoss="false")
+    for ask in (
+        lambda: step(planner, {A0: 12}),
+        lambda: planner.micro_batch({A0: 8}, {A0: 12}),
+        lambda: planner.micro_batch({}, {B0: 1}),
+        lambda: batch(behind, subscribe="a", startingOffsets='{"a":{"0":12}}'),
+        lambda: batch(behind, subscribe="a,b"),
+    ):
+        with pytest.raises(LogUnavailable, match="a standby answered, which may lag"):
+            ask()
+    behind.add("a", 0, 5)
+    assert step(planner, {A0: 12}) == {A0: 15}
+    behind.starts[A0] = 14  # retention is the owner's, and a standby hears of it later
+    assert step(planner, {A0: 12}) == {A0: 15}
 
 
 def test_records_that_were_promised_and_are_not_there() -> None:

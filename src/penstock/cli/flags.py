@@ -36,6 +36,14 @@ Storage = Annotated[
         help="Keep the journal on Apache Kafka: kafka://HOST:PORT,…/NAME. The data directory is then a cache of it.",
     ),
 ]
+StaleReads = Annotated[
+    bool,
+    typer.Option(
+        "--stale-reads",
+        help="With --storage: while another broker owns the journal, serve reads through Arrow Flight from the local "
+        "disk. They may lag behind.",
+    ),
+]
 Listen = Annotated[
     list[str] | None,
     typer.Option(
@@ -63,6 +71,7 @@ class ServeFlags(NamedTuple):
     allow_insecure: AllowInsecure = False
     log_level: LogLevel = None
     storage: Storage = None
+    stale_reads: StaleReads = False
 
     def arguments(self) -> list[str]:
         """The same flags for another process."""
@@ -75,7 +84,7 @@ class ServeFlags(NamedTuple):
         }
         arguments = [part for name, value in given.items() if value is not None for part in (name, value)]
         arguments += [part for item in self.listen or () for part in ("--listen", item)]
-        return arguments + ["--allow-insecure"] * self.allow_insecure
+        return arguments + ["--allow-insecure"] * self.allow_insecure + ["--stale-reads"] * self.stale_reads
 
 
 def effective(serve: ServeFlags) -> Config:
@@ -89,6 +98,8 @@ def effective(serve: ServeFlags) -> Config:
     flags = {key: value for key, value in given.items() if value is not None}
     if serve.allow_insecure:
         flags["security.insecure_ok"] = "true"
+    if serve.stale_reads:
+        flags["storage.stale_reads"] = "true"
     for item in serve.listen or ():
         name, equals, address = item.partition("=")
         if not equals:

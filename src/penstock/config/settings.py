@@ -71,6 +71,9 @@ class StorageSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     takeover_seconds: Annotated[float, Meta(ge=1.5, le=3600, extra=DURATION)] = 3
     """Time without a sign of the journal's owner after which a standby takes over. An owner whose doors refuse
     connections is taken over from after 1.5 s."""
+    stale_reads: bool = False
+    """As a standby, serve reads through Arrow Flight from the local disk, instead of forwarding the Flight door to the
+    owner. They may lag behind the owner."""
     advertise: Annotated[str, Meta(max_length=255)] = ""
     """Host by which other brokers of the journal reach this one. Empty: the host of each door, and the machine's name
     for doors that are open on every interface."""

@@ -63,6 +63,7 @@ class FlightLog:
         self._lock = threading.Lock()
         self._client: Any = None
         self._turn = 0  # index of the current server
+        self.stale = False
 
     # -- metadata
 
@@ -72,7 +73,9 @@ class FlightLog:
     def bounds(self, topics: Collection[str]) -> dict[TopicPartition, Bounds]:
         found: dict[TopicPartition, Bounds] = {}
         for names in _chunks(list(topics)):
-            for part in self._act("bounds", wire.BoundsOf(tuple(names)), wire.Bounds).bounds:
+            answer = self._act("bounds", wire.BoundsOf(tuple(names)), wire.Bounds)
+            self.stale = answer.stale
+            for part in answer.bounds:
                 found[TopicPartition(part.topic, part.partition)] = Bounds(part.start, part.end)
         return found
 

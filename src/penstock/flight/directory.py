@@ -47,6 +47,8 @@ def wall_clock() -> int:
 class DirectoryLog:
     """See `penstock.flight.log.Log`. Any thread."""
 
+    stale = False
+
     def __init__(
         self,
         path: str,

@@ -55,6 +55,9 @@ class Published(NamedTuple):
 class Log(Protocol):
     """Every method may raise one of `penstock.flight.errors`."""
 
+    stale: bool
+    """Whether the last bounds came from a standby, which may lag behind the log."""
+
     def topics(self) -> dict[str, int]:
         """Name → number of partitions."""
 

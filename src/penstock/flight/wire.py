@@ -77,6 +77,7 @@ class Bounds(Message, frozen=True):
     """Topics that do not exist are left out."""
 
     bounds: list[PartitionBounds]
+    stale: bool = False  # from a standby: there may be more that it does not have yet
 
 
 class At(Message, frozen=True):

@@ -459,6 +459,10 @@ class FileEngine:
             logger.error("%s", cause)
         self._give_up(lambda group: CommitFailed(f"outcome unknown: {cause}") if group in unknown else cause)
 
+    def refuse_appends(self, cause: LogUnavailable) -> None:
+        """Take no appends until `resume`. Groups still come by `ingest`."""
+        self._failure = cause
+
     def resume(self) -> None:
         """Accept appends again."""
         if isinstance(self._failure, LogUnavailable):

@@ -198,6 +198,7 @@ class ForeignGroup(NamedTuple):
     advance: int
     events: list[bytes]  # encoded entries
     own_events: list[Produced | Trimmed | TieringState]  # the decoded events of the log itself
+    core_events: list[bytes]  # the payloads of the broker's events
     batches: list[Batch]
 
 
@@ -206,7 +207,7 @@ def foreign_group(data: bytes, salt: int) -> ForeignGroup:
     header = decode_header(data, 0, salt) if len(data) >= HEADER_SIZE else None
     if header is None or header.length != len(data):
         raise GroupDamaged("not a whole group")
-    found = ForeignGroup(header.number, header.position, header.timestamp, header.advance, [], [], [])
+    found = ForeignGroup(header.number, header.position, header.timestamp, header.advance, [], [], [], [])
     for is_batch, start, end in walk(data, header):
         entry = data[start:end]
         if is_batch:
@@ -216,6 +217,8 @@ def foreign_group(data: bytes, salt: int) -> ForeignGroup:
         owner, payload = decode_event(entry)
         if owner == ENGINE:
             found.own_events.append(_EVENTS.decode(payload))
+        else:
+            found.core_events.append(payload)
     return found
 
 

@@ -11,6 +11,8 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from penstock.admin.backups import remove_leftovers
 from penstock.admin.environment import DoorView, Environment
 from penstock.admin.socket import AdminSocket
@@ -35,6 +37,7 @@ from penstock.server.figures import ProcessFigures
 from penstock.server.forwarding import Forwarding, Waiting, close_all
 from penstock.server.maintenance import maintain
 from penstock.server.pipelines import pipeline_views, restart_pipeline
+from penstock.server.stale_reads import StaleReads
 from penstock.server.storage import Standby
 from penstock.server.telemetry import Telemetry
 from penstock.server.watchdog import Watchdog
@@ -69,6 +72,7 @@ class Server:
         self.plan = bind_plan(config.settings, BUILT)
         self.listeners: list[Listener] = []
         self.broker: Broker | None = None
+        self._stale_reads: StaleReads | None = None
         self._took_over = False  # the journal, from a broker that owned it when this one started
         self.tracker: ConnectionTracker | None = None
         self._quic: QuicListener | None = None
@@ -159,18 +163,28 @@ class Server:
         are waiting, by door. Raises like `open_broker`."""
         forwarding = Forwarding(self.settings, self._standby)
         standby = forwarding.standby(self._ports_meanwhile)
+        if self.settings.storage.stale_reads:
+            if not self.settings.storage.url:
+                raise StartFailed("storage.stale_reads is for standbys of a journal on Kafka: it needs storage.url")
+            if self._flight_port is None:
+                raise StartFailed("storage.stale_reads: stale reads are served by the Flight door, which is closed")
+            stale = self._stale_reads = StaleReads(self.settings, self.data_dir, loop, threads, self._flight_port)
+            standby = msgspec.structs.replace(standby, on_following=stale.begin, on_leaving=stale.end)
         try:
             self.broker = await open_broker(self.settings, self.data_dir, loop, threads, standby, self._endpoints())
         except BaseException:
             close_all(await forwarding.stop())
             raise
+        finally:
+            if self._stale_reads is not None:
+                await self._stale_reads.stop()
         self._took_over = forwarding.needed
         return await forwarding.stop()
 
     def _ports_meanwhile(self, forwarder: Forwarder) -> None:
         for listener in self.listeners:
             forwarder.add_stream(listener.bind_address.doors[0], listener.sockets_meanwhile())
-        if self._flight_port is not None:
+        if self._flight_port is not None and self._stale_reads is None:
             forwarder.add_stream(FLIGHT, self._flight_port.sockets_meanwhile())
         if self._quic is not None:
             forwarder.add_datagrams(FELIX, self._quic.sockets_meanwhile())

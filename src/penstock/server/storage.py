@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+LOOP_SECONDS = 60.0  # that work on the loop may take
+
 
 class Standby(msgspec.Struct):
     """Callbacks about ownership. They run on the loop, except for `stopped`."""
@@ -51,6 +53,8 @@ class Standby(msgspec.Struct):
     on_standby: Callable[[str], None] = lambda _: None
     on_lost: Callable[[str], None] = lambda _: None
     on_owner: Callable[[Mapping[str, Endpoint]], None] = lambda _: None  # with the addresses of its doors
+    on_following: Callable[[Cell], None] = lambda _: None  # its engine may be read on the loop from now on
+    on_leaving: Callable[[Cell], None] = lambda _: None  # and no more
     on_claim: Callable[[], None] = lambda: None  # this broker may soon be the owner
 
 
@@ -117,6 +121,7 @@ class _Opening:
         self._data_dir = data_dir
         self._loop = loop
         self._standby = standby
+        self._serving = False  # stale reads
         self._doors = {name: str(advertised(each, settings.storage.advertise)) for name, each in doors.items()}
 
     def run(self) -> Engine:
@@ -142,7 +147,9 @@ class _Opening:
                 self._follow(opening.cell)
             while not self._claim(opening, msgspec.json.encode(me)):
                 self._follow(opening.cell)
+            self._leave(opening.cell)
         except BaseException:
+            self._leave(opening.cell)
             opening.engine.close()
             raise
         return opening.engine
@@ -182,7 +189,36 @@ class _Opening:
                 )
                 self._loop.call_soon_threadsafe(self._standby.on_standby, text)
                 self._load_libraries()
+                self._serve_reads(cell)
         logger.info("%s is taken to be gone: %s; the journal is claimed", _owner(cell.owner), gone)
+
+    def _serve_reads(self, cell: Cell) -> None:
+        """From now on, the engine is used on the loop only."""
+        if self._settings.storage.stale_reads and not self._serving:
+            self._serving = True
+            cell.ingesting = self._on_loop
+            self._on_loop(lambda: self._standby.on_following(cell))
+
+    def _leave(self, cell: Cell) -> None:
+        if self._serving:
+            self._serving = False
+            self._on_loop(lambda: self._standby.on_leaving(cell))
+            cell.ingesting, cell.on_group = (lambda ingest: ingest()), (lambda _: None)
+
+    def _on_loop(self, work: Callable[[], None]) -> None:
+        """Run it there, and wait for it. Raises what it raises."""
+        done: Future[None] = Future()
+
+        def run() -> None:
+            try:
+                work()
+            except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
+                done.set_exception(error)
+            else:
+                done.set_result(None)
+
+        self._loop.call_soon_threadsafe(run)
+        done.result(LOOP_SECONDS)
 
     def _load_libraries(self) -> None:
         """Import the table libraries in the background: this takes a second, for which a takeover need not wait

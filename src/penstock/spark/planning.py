@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
-from penstock.flight.errors import TopicMissing
+from penstock.flight.errors import LogUnavailable, TopicMissing
 from penstock.flight.log import Log, TopicPartition
 from penstock.log.engine import Bounds
 from penstock.spark.offsets import Offsets, Range, share, split
@@ -67,6 +67,7 @@ class Planner:
 
     def _lost_topics(self, missing: list[str]) -> None:
         names = ", ".join(map(repr, missing))
+        self._refuse_stale(f"there is no topic {names}")
         if self._options.fail_on_data_loss:
             raise TopicMissing(
                 f"There is no topic {names} (or this user may not read it). Create it, or use option "
@@ -142,7 +143,8 @@ class Planner:
         if begin < bounds.start:
             self._loss(
                 f"{_name(place)}: the stream is at offset {begin}, but the log begins at {bounds.start}: retention "
-                f"removed {bounds.start - begin} records before they were read."
+                f"removed {bounds.start - begin} records before they were read.",
+                removed=True,
             )
             return bounds.start
         if begin > bounds.high_watermark:
@@ -203,7 +205,8 @@ class Planner:
             if start < bounds.start or end > bounds.high_watermark:
                 self._loss(
                     f"{_name(place)}: offsets {start} to {end} were to be read, but the log holds only "
-                    f"{bounds.start} to {bounds.high_watermark}."
+                    f"{bounds.start} to {bounds.high_watermark}.",
+                    removed=end <= bounds.high_watermark,
                 )
             present.append(Range(place, max(start, bounds.start), min(end, bounds.high_watermark)))
         return present
@@ -211,7 +214,15 @@ class Planner:
     def _tasks(self, ranges: list[Range]) -> list[Range]:
         return split(ranges, self._options.least_tasks, self._options.most_rows_in_task)
 
-    def _loss(self, text: str) -> None:
+    def _refuse_stale(self, text: str) -> None:
+        """Nothing is lost only because a standby does not have it yet: the log is asked again."""
+        if self._log.stale:
+            raise LogUnavailable(f"a standby answered, which may lag: {text}")
+
+    def _loss(self, text: str, *, removed: bool = False) -> None:
+        """`removed`: by retention, of which a standby does not hear before the owner."""
+        if not removed:
+            self._refuse_stale(text)
         if self._options.fail_on_data_loss:
             raise DataLost(f"{text} {_REMEDY}")
         logger.warning("%s The query goes on with what is there", text)

@@ -100,6 +100,14 @@ class StateLog:
         self._shown = None
         self._on_rebuilt()
 
+    def follow(self, events: Sequence[bytes]) -> None:
+        """Apply events that another broker has committed to the log."""
+        apply_all(self.state, map(decode, events))
+
+    def detach(self) -> None:
+        """Stop using the log, and leave it open: another broker goes on with it."""
+        self.closed = True
+
     def close(self) -> None:
         """Commit pending appends, then close the log. Blocks."""
         if not self.closed:

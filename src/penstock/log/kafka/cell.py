@@ -126,6 +126,10 @@ class Cell:
         self.owner = owner  # the value of the current claim
         self.landmarks = list(landmarks)  # of the segments
         self.heard = time.monotonic()  # time of the last sign of life from the owner
+        self.ingesting: Callable[[Callable[[], None]], None] = lambda ingest: ingest()
+        """Runs the commits of groups to the engine: on the loop, if the engine is read there."""
+        self.on_group: Callable[[ForeignGroup], None] = lambda _: None
+        """Called with each group, where it was committed."""
         self._reader: JournalReader | None = None
 
     def catch_up(self) -> None:
@@ -171,7 +175,7 @@ class Cell:
             return
         engine, group = self.engine, decode(record)
         if group.number > engine.last_group:
-            engine.ingest(group)
+            self.ingesting(lambda: self._ingest(group))
             if engine.newest_segment.first_group == group.number:
                 self.landmarks.append(landmark(before, group.position, self.owner))
         elif group.number == engine.last_group and group.position + group.advance != engine.position:
@@ -179,6 +183,10 @@ class Cell:
                 f"commit group {group.number} ends at position {group.position + group.advance} in the journal on "
                 f"Kafka, and at {engine.position} in the data directory: they do not belong together"
             )
+
+    def _ingest(self, group: ForeignGroup) -> None:
+        self.engine.ingest(group)
+        self.on_group(group)
 
     def _open_reader(self) -> JournalReader:
         if self._reader is None:

@@ -28,6 +28,7 @@ DENIED: Final = frozenset({"AccessDenied"})
 UNAVAILABLE: Final = frozenset(
     {
         "Gone",
+        "Lagging",
         "LogClosed",
         "LogFull",
         "LogReadOnly",

@@ -26,6 +26,7 @@ class FlightSettings(msgspec.Struct, frozen=True):
     log_format: LogFormat = "auto"
     durability: Durability = Durability.SYNCED  # of staged files
     share: float = 0.5  # of streams and calls, for one tenant or caller; see `broker.tenancy.fair_share`
+    standby: bool = False  # of the journal: reads only, which may lag
     unread_seconds: float = 300.0  # after which the client of a stalled stream is disconnected
 
 

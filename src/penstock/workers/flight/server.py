@@ -31,6 +31,8 @@ from penstock.workers.rpc import RpcClient
 from penstock.workers.supervisor import Empty
 
 CHUNK: Final = 32  # topics per request to the broker, which bounds its time
+LAG_SECONDS: Final = 5.0  # that a standby has to reach the end of a read
+LAG_STEP: Final = 0.05
 RECHECK_SECONDS: Final = 5.0  # between permission checks of a stream
 SECRET: Final = ("secret", "password", "token", "key", "sas", "credential")
 
@@ -98,7 +100,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         with self._authenticated(context) as caller:
             request = wire.decode(ticket.ticket, wire.Ticket, "the ticket")
             schema = _schema(request.columns)
-            read_view = self._read_view(caller, request.topic, request.partition)
+            read_view = self._reaching(caller, request)
             source, view = source_of(read_view, 0), view_of(read_view, 0)
             end = source.end if request.end is None else request.end
             if end > source.end:
@@ -111,6 +113,23 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             # The generator holds the slot, which is released when Arrow drops the generator, even if it was never
             # started.
             return flight.GeneratorStream(schema, _stream(batches, slot, anonymous=caller.anonymous))
+
+    def _reaching(self, caller: Caller, request: wire.Ticket) -> rpc_messages.ReadViewMessage:
+        """The read view of a request. A standby waits until it has the end that is asked for, or refuses."""
+        wanted = max(request.start, request.end or 0)
+        give_up = time.monotonic() + LAG_SECONDS
+        while True:
+            read_view = self._read_view(caller, request.topic, request.partition)
+            end = source_of(read_view, 0).end
+            if wanted <= end or not self._settings.standby:
+                return read_view
+            if time.monotonic() > give_up:
+                raise Refused(
+                    "Lagging",
+                    f"this broker is a standby, and has partition {request.partition} of {request.topic!r} up to "
+                    f"offset {end}, and not yet up to {wanted}: try again, or ask the owner of the journal",
+                )
+            time.sleep(LAG_STEP)
 
     def _stream_slot(self, caller: Caller) -> Slot:
         """A stream slot, by tenant and caller. Anonymous callers are distinguished by their connection."""
@@ -171,7 +190,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                 wire.PartitionBounds(topic, number, start, end)
                 for topic, partitions in found.items()
                 for number, (start, end) in enumerate(partitions)
-            ]
+            ],
+            stale=self._settings.standby,
         )
 
     def _act_offsets_at(self, caller: Caller, request: wire.OffsetsAt) -> wire.Offsets:

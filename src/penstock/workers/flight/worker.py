@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from penstock.broker.broker import Broker
+from penstock.log.errors import NotOwner
 from penstock.workers.flight.rpc_handlers import FlightHandlers, PublishHandlers
 from penstock.workers.flight.rpc_messages import FlightSettings
 from penstock.workers.supervisor import WorkerProcess
@@ -12,8 +13,16 @@ from penstock.workers.table_damage import damage_handlers
 START_SECONDS = 60.0
 
 
+WRITES = ("flight.commit", "publish.prepare", "publish.publish", "publish.discard")
+STANDBY = "this broker is a standby and serves reads only, which may lag: writes go to the owner of the journal"
+
+
+async def _refuse(_: bytes) -> bytes:
+    raise NotOwner(STANDBY)
+
+
 class FlightWorker:
-    """`start`, then `stop`."""
+    """`start`, then `stop`. That of a standby refuses what would write."""
 
     def __init__(self, broker: Broker, settings: FlightSettings) -> None:
         handlers = {
@@ -21,6 +30,8 @@ class FlightWorker:
             **PublishHandlers(broker, settings.durability).handlers(),
             **damage_handlers(broker),
         }
+        if settings.standby:
+            handlers.update(dict.fromkeys(WRITES, _refuse))
         self.process = WorkerProcess("flight", "penstock.workers.flight.main", handlers, settings)
 
     async def start(self) -> bool:
