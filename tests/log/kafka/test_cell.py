@@ -80,6 +80,32 @@ def test_groups_are_on_their_way_together(log: Broker, journal: SimJournal) -> N
     assert values(read_all(log.engine, A)) == [b"a", b"b", b"c", b"d", b"e", b"f", b"g"]
 
 
+def test_a_claim_that_arrives_late_is_our_own(log: Broker, journal: SimJournal) -> None:
+    """The owner claims a new term, hears nothing, and claims it again: the first claim was only late, and wins."""
+    append(log, "before")
+    log.settle()
+    claims = 0
+
+    def fault(stamp: Stamp) -> str:
+        nonlocal claims
+        if stamp.kind is Kind.GROUP:
+            return "lose" if not claims else "store"
+        claims += 1
+        if claims == 2:
+            journal.arrive()
+        return "late" if claims == 1 else "store"
+
+    journal.faults = fault
+    append(log, "lost")
+    log.settle()
+    log.wait(lambda: bool(log.lost) or (claims > 1 and log.engine.health().writable))
+    assert not log.lost
+    append(log, "after")
+    log.settle()
+    assert values(read_all(log.engine, A)) == [b"before", b"after"]
+    log.kill()
+
+
 @pytest.mark.parametrize("fault", ["lose", "silent", "twice", "late"])
 def test_one_record_goes_wrong(log: Broker, journal: SimJournal, fault: str) -> None:
     """Those who wait are told for certain, and the log goes on by itself."""

@@ -387,12 +387,15 @@ class KafkaCommitter:
             finding.view = read_until(reader, start, journal.bounds()[1], found)
             last = max((sent.stamp.group for sent in self._sent), default=0)
             missing = last > finding.counted or not self._all_answered()
-            if finding.view.term.owner in self._claims or (finding.view.term == start.term and missing):
+            missing = missing and finding.view.term == start.term
+            # The claim that is quicker may be an earlier one of ours, which was given up and only late.
+            while finding.producer is None and (missing or finding.view.term.owner in self._claims):
+                missing = False
                 owner = secrets.token_hex(8)
                 self._claims.add(owner)
                 finding.view, finding.producer = claim_term(journal, reader, finding.view, owner, self._claim, found)
-                if finding.producer is not None and self._producer is not None:
-                    self._producer.close()
+            if finding.producer is not None and self._producer is not None:
+                self._producer.close()
         finally:
             reader.close()
         return finding
