@@ -38,7 +38,10 @@ STOPPED_SECONDS: Final = 7.0  # longer than an owner may be silent
 SETTLE_SECONDS: Final = 15.0  # in which a takeover that has begun is over
 UNASKED: Final = "no fault at all"
 PROBE: Final = "probe"
-EXPLAINED: Final = ("not available", "outcome unknown", "does not answer", "owns the journal", "takes no writes")
+EXPLAINED: Final = (
+    *("not available", "outcome unknown", "does not answer", "owns the journal", "takes no writes"),
+    "transaction is not active: rolled back",  # the connection that began it was cut, and the client has another
+)
 """Answers that a client may get while something is broken."""
 
 
