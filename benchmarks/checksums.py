@@ -26,7 +26,7 @@ from penstock.log.file_engine import FileEngine, LogSettings
 from penstock.log.files import OsFiles
 from penstock.log.tables.build import PartitionSpan, build
 from penstock.log.tables.location import TableRef, table_ref
-from penstock.log.tables.row_group_reader import TablePast
+from penstock.log.tables.row_group_reader import RowGroupReader
 from penstock.log.tables.table import Table
 from penstock.log.tailer import Tailer
 
@@ -120,6 +120,6 @@ def _aggregate(reader: Reader, source: Source) -> None:
 
 
 def _fetch(ref: TableRef, count: int) -> None:
-    past, at = TablePast(lambda _: ref, cache_bytes=0), 0
+    past, at = RowGroupReader(lambda _: ref, cache_bytes=0), 0
     while at < count:
         at = past.read(PARTITION, at, count, 8 << 20, EVERYTHING)[-1].end_offset

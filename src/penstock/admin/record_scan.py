@@ -33,7 +33,7 @@ TAIL_RECORDS: Final = 500
 HEARTBEAT_SECONDS: Final = 15
 
 
-class Where(NamedTuple):
+class ScanTarget(NamedTuple):
     """A topic, and the identity that reads it."""
 
     identity: Identity
@@ -57,7 +57,7 @@ class PageScan:
     def __init__(
         self,
         broker: Broker,
-        where: Where,
+        where: ScanTarget,
         at: dict[int, int],
         limit: int,
         matches: RecordFilter | None,
@@ -190,7 +190,7 @@ class PositionSearch:
     def __init__(
         self,
         broker: Broker,
-        where: Where,
+        where: ScanTarget,
         between: dict[int, tuple[int, int]],
         position: int,
         begin: Callable[[dict[int, int]], Any],
@@ -233,7 +233,7 @@ class Tail:
     endless = True
 
     def __init__(
-        self, broker: Broker, where: Where, at: dict[int, int], matches: RecordFilter | None, *, events: bool
+        self, broker: Broker, where: ScanTarget, at: dict[int, int], matches: RecordFilter | None, *, events: bool
     ) -> None:
         self._broker = broker
         self._where = where

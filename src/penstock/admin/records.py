@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from penstock.admin.filters import Condition, RecordFilter
 from penstock.admin.paging import MAX_PAGE
-from penstock.admin.record_scan import PageScan, PositionSearch, Tail, Where
+from penstock.admin.record_scan import PageScan, PositionSearch, ScanTarget, Tail
 from penstock.admin.record_view import (
     HeaderTerms,
     Produced,
@@ -99,7 +99,7 @@ class RecordRoutes:
 
     def look(self, request: Request) -> Outcome:
         query: RecordsQuery = request.query
-        where = Where(request.identity, request.scope, request.names["topic"])
+        where = ScanTarget(request.identity, request.scope, request.names["topic"])
         bounds = bounds_of(self._broker, where)
         if query.follow and query.order == "desc":
             raise InvalidArgument("what follows is in the order in which it comes: not 'desc'")
@@ -203,7 +203,7 @@ def _after(group: CommitGroup, produced: Produced) -> PendingHttpReply:
     return PendingHttpReply(group, json_reply(produced, 201))
 
 
-def bounds_of(broker: Broker, where: Where) -> list[Bounds]:
+def bounds_of(broker: Broker, where: ScanTarget) -> list[Bounds]:
     """The bounds of all partitions. Raises AccessDenied, TopicNotFound."""
     broker.fetch.max_wait(*where)  # checks the permission to read, and that the topic exists
     return list(broker.topics.bounds(where.identity, where.scope, [where.topic])[where.topic])
@@ -218,7 +218,7 @@ def record_filter(broker: Broker, condition: Condition, go_on: Callable[[RecordF
 
 def locate(
     broker: Broker,
-    where: Where,
+    where: ScanTarget,
     query: RecordSelection,
     bounds: list[Bounds],
     begin: Callable[[dict[int, int]], Any],

@@ -14,7 +14,7 @@ from msgspec import Meta
 from penstock.admin.filters import RecordFilter
 from penstock.admin.jobs import Job, Jobs, JobView, Steps
 from penstock.admin.paging import MAX_PAGE, Page, PageQuery, number_of
-from penstock.admin.record_scan import PageScan, Where
+from penstock.admin.record_scan import PageScan, ScanTarget
 from penstock.admin.record_view import RecordPage, RecordView
 from penstock.admin.records import RecordSelection, bounds_of, locate, record_filter
 from penstock.broker.broker import Broker
@@ -65,7 +65,7 @@ class SearchRoutes:
 
     def start(self, request: Request) -> Outcome:
         body: SearchRequest = request.body
-        where = Where(request.identity, request.scope, request.names["topic"])
+        where = ScanTarget(request.identity, request.scope, request.names["topic"])
         bounds_of(self._broker, where)
 
         def begin(_: RecordFilter | None) -> Outcome:
@@ -78,7 +78,7 @@ class SearchRoutes:
         outcome: Outcome = record_filter(self._broker, body.condition(), begin)
         return outcome
 
-    def _steps(self, job: Job, where: Where, body: SearchRequest) -> Steps:
+    def _steps(self, job: Job, where: ScanTarget, body: SearchRequest) -> Steps:
         broker, progress = self._broker, job.progress
         backwards = body.order == "desc"
         matches = yield from resolved(record_filter(broker, body.condition(), lambda made: made))

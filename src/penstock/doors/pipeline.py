@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 FLUSH_BYTES: Final = 256 << 10  # replies of this size are sent before more are collected
 FEED_BYTES: Final = 256 << 10  # of input that are split into frames at a time: 15 ms if all frames are minimal
-STRANGER_FEED_BYTES: Final = 64 << 10  # the same before login
+UNAUTHENTICATED_FEED_BYTES: Final = 64 << 10  # the same before login
 NO_SLICES: Final = 1 << 62  # for doors that split off one frame at a time
 
 
@@ -310,7 +310,7 @@ class RequestPipeline(ABC):
         if self._allowance is not None:
             self._allowance.reset()
         self._allowance = None
-        self._turn.stranger = False
+        self._turn.unauthenticated = False
 
     def _resume(self) -> None:
         """Continue in the next turn."""

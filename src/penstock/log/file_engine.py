@@ -58,7 +58,7 @@ from penstock.log.recovery import ForeignGroup, Trimmed
 from penstock.log.removal import remove_files
 from penstock.log.segment import Segment, SegmentWriter
 from penstock.log.settings import LogSettings as LogSettings
-from penstock.log.tiered_read import PastPlan, offset_in_table
+from penstock.log.tiered_read import TieredReadPlan, offset_in_table
 from penstock.log.tiering_state import TieringState, closed_files, extents_of, new_ends, usage
 
 logger = logging.getLogger(__name__)
@@ -539,7 +539,7 @@ class FileEngine:
         if not in_table:
             return plan
         seam = first if files else table_end
-        return PastPlan(self._tiered, partition, offset, seam, max_bytes, max_records, plan if files else None)
+        return TieredReadPlan(self._tiered, partition, offset, seam, max_bytes, max_records, plan if files else None)
 
     def offset_at(self, partition: PartitionId, timestamp: int) -> int | None:
         bounds, segments = self.bounds(partition), list(self._segments)

@@ -19,7 +19,7 @@ MAX_DAMAGE: Final = 1024  # number of ranges in the register; `penstock table ve
 T = TypeVar("T")
 
 
-class PastPlan:
+class TieredReadPlan:
     """A read that begins in a table. `rest` reads the same partition from `seam` on; None if that is the end."""
 
     __slots__ = ("_max_bytes", "_max_records", "_offset", "_partition", "_rest", "_seam", "_tiered")
@@ -44,7 +44,7 @@ class PastPlan:
         self._rest = rest
 
     def run(self) -> list[RecordSlice]:
-        found = read_past(self._tiered, self._partition, self._offset, self._seam, self._max_bytes, self._max_records)
+        found = read_tiered(self._tiered, self._partition, self._offset, self._seam, self._max_bytes, self._max_records)
         if self._rest is None or found[-1].end_offset < self._seam:
             return found
         left = self._max_bytes - sum(part.byte_size() for part in found)
@@ -52,7 +52,7 @@ class PastPlan:
         return found + more
 
 
-def read_past(
+def read_tiered(
     tiered: TieredReader | None, partition: PartitionId, offset: int, end: int, max_bytes: int, max_records: int
 ) -> list[RecordSlice]:
     """The result of `TieredReader.read`, checked. Raises only LogError."""

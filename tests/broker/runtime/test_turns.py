@@ -11,8 +11,8 @@ from penstock.broker.runtime.turns import (
     MAX_PER_TURN,
     MILLISECOND,
     SHARE,
-    STRANGER_SHARE,
     TURN,
+    UNAUTHENTICATED_SHARE,
     Turn,
     Turns,
     Worker,
@@ -136,9 +136,9 @@ def test_a_share_ends_with_its_requests_its_bytes_or_its_time() -> None:
 def test_a_stranger_has_less_time() -> None:
     loop = Loop()
     turn = share(loop, [])
-    turn.stranger = True
+    turn.unauthenticated = True
     assert not turn.over() and not turn.over()
-    loop.now += STRANGER_SHARE
+    loop.now += UNAUTHENTICATED_SHARE
     assert turn.over()
 
 

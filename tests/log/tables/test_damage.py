@@ -20,7 +20,7 @@ from penstock.log.tables import maintenance
 from penstock.log.tables.build import build
 from penstock.log.tables.part_reader import PartReader, RowGroup, TableFile
 from penstock.log.tables.repair import Report, repair
-from penstock.log.tables.row_group_reader import TablePast
+from penstock.log.tables.row_group_reader import RowGroupReader
 from penstock.log.tables.store import Store
 from penstock.log.tables.table import Table
 from penstock.log.tables.verify import Outcome, verify
@@ -141,7 +141,7 @@ def test_everything_but_the_damaged_offsets_is_read(table: Source) -> None:
     end = table.table().ends()[0]
     expected = journal(table, 0, end)
     file, group = damaged_group(table)
-    reader = TablePast(lambda _: table.ref)
+    reader = RowGroupReader(lambda _: table.ref)
     found: list[tuple[object, ...]] = []
     for first, limit in ((0, group.first), (group.end, end)):
         at = first
@@ -282,7 +282,7 @@ def merged(source: Source) -> TableFile:
 
 def expect_lost(source: Source, before: pa.Table, first: int, end: int) -> None:
     """These offsets are errors, by every reader, and all others are what they were."""
-    reader, last = TablePast(lambda _: source.ref), len(before)
+    reader, last = RowGroupReader(lambda _: source.ref), len(before)
     for offset in (first, end - 1):
         with pytest.raises(TableDamaged) as told:
             reader.read(P, offset, last, PLENTY, PLENTY)

@@ -17,7 +17,7 @@ from penstock.log.arrow import DOOR, STORED
 from penstock.log.doors import door_name
 from penstock.log.engine import partition_id
 from penstock.log.tables import build, checksums, commit, maintenance, part
-from penstock.log.tables.row_group_reader import TablePast
+from penstock.log.tables.row_group_reader import RowGroupReader
 from penstock.log.tables.verify import verify
 
 
@@ -87,7 +87,7 @@ def test_a_second_writer_does_not_add_the_column_twice(source: Source) -> None:
 def test_consumers_get_the_door_of_each_record_from_a_table(source: Source) -> None:
     source.fill(2)
     end = source.build_all()[0]
-    past = TablePast(lambda _: source.ref)
+    past = RowGroupReader(lambda _: source.ref)
     found = list(past.read(partition_id(TOPIC, 0), 3, end, 1 << 30, 1 << 30))
     names = [door_name(number) for part in found for number in part.doors()]
     assert names == doors(source.log(0, 3, end))

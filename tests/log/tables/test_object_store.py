@@ -14,7 +14,7 @@ from tests.log.tables.test_row_group_reader import contents
 from penstock.log.engine import partition_id
 from penstock.log.tables import maintenance
 from penstock.log.tables.location import table_ref
-from penstock.log.tables.row_group_reader import TablePast
+from penstock.log.tables.row_group_reader import RowGroupReader
 from penstock.log.tables.store import Store
 from penstock.log.tables.table import Table
 from penstock.log.tables.verify import verify
@@ -49,7 +49,7 @@ def test_the_life_of_a_table(source: Source, store: Store, monkeypatch: pytest.M
     ends = source.build_all()
     agree(source, ends)
     assert verify(source.ref, source.tailer, dict.fromkeys(ends, 0), ends).sound
-    slices = TablePast(lambda _: source.ref).read(partition_id(TOPIC, 1), 3, ends[1], 1 << 30, 1 << 30)
+    slices = RowGroupReader(lambda _: source.ref).read(partition_id(TOPIC, 1), 3, ends[1], 1 << 30, 1 << 30)
     assert contents(slices) == contents(list(source.tailer.slices(partition_id(TOPIC, 1), 3, ends[1])))
     assert source.table().offset_at(1, 0, 2) == 2
     assert maintenance.drop_below(source.ref, ends) > 0

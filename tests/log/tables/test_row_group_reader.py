@@ -15,7 +15,7 @@ from penstock.log.engine import TieredReader, partition_id
 from penstock.log.errors import TableUnreadable
 from penstock.log.tables import maintenance, row_group_reader
 from penstock.log.tables.part_reader import PartReader, RowGroup
-from penstock.log.tables.row_group_reader import TablePast
+from penstock.log.tables.row_group_reader import RowGroupReader
 from penstock.log.tables.store import Store
 
 P = partition_id(TOPIC, 0)
@@ -23,11 +23,11 @@ PLENTY = 1 << 30
 
 
 @pytest.fixture
-def old(source: Source, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Source, TablePast]]:
+def old(source: Source, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Source, RowGroupReader]]:
     monkeypatch.setattr("penstock.log.tables.part.ROW_GROUP_BYTES", 3000)
     source.fill(3, partitions=2)
     source.build_all()
-    reader = TablePast(lambda topic: source.ref if topic == TOPIC else None)
+    reader = RowGroupReader(lambda topic: source.ref if topic == TOPIC else None)
     _: TieredReader = reader  # what the engine asks for, to a type checker
     yield source, reader
     reader.close()
@@ -57,7 +57,7 @@ def journal(source: Source, offset: int, end: int) -> list[tuple[object, ...]]:
     ("max_bytes", "max_records"), [(PLENTY, PLENTY), (1, PLENTY), (500, 7), (PLENTY, 1), (5000, PLENTY)]
 )
 def test_a_consumer_that_reads_on_gets_every_record_once(
-    old: tuple[Source, TablePast], max_bytes: int, max_records: int
+    old: tuple[Source, RowGroupReader], max_bytes: int, max_records: int
 ) -> None:
     source, reader = old
     end = source.table().ends()[0]
@@ -72,13 +72,13 @@ def test_a_consumer_that_reads_on_gets_every_record_once(
     assert found == journal(source, 0, end)
 
 
-def test_a_read_ends_where_it_should(old: tuple[Source, TablePast]) -> None:
+def test_a_read_ends_where_it_should(old: tuple[Source, RowGroupReader]) -> None:
     source, reader = old
     for offset, end in ((3, 4), (10, 150), (0, source.table().extents(0)[0].end + 2)):
         assert contents(reader.read(P, offset, end, PLENTY, PLENTY)) == journal(source, offset, end)
 
 
-def test_a_record_of_the_next_row_group_comes_only_if_it_fits(old: tuple[Source, TablePast]) -> None:
+def test_a_record_of_the_next_row_group_comes_only_if_it_fits(old: tuple[Source, RowGroupReader]) -> None:
     source, reader = old
     end = source.table().ends()[0]
     first, second = reader.read(P, 0, end, PLENTY, PLENTY)[:2]
@@ -87,7 +87,7 @@ def test_a_record_of_the_next_row_group_comes_only_if_it_fits(old: tuple[Source,
     assert only.end_offset == first.end_offset
 
 
-def test_row_groups_are_decoded_once(old: tuple[Source, TablePast], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_groups_are_decoded_once(old: tuple[Source, RowGroupReader], monkeypatch: pytest.MonkeyPatch) -> None:
     source, reader = old
     decoded: list[int] = []
 
@@ -103,10 +103,10 @@ def test_row_groups_are_decoded_once(old: tuple[Source, TablePast], monkeypatch:
     assert decoded == sorted(set(decoded)) and len(decoded) > 2
 
 
-def test_what_is_kept_is_bounded(old: tuple[Source, TablePast]) -> None:
+def test_what_is_kept_is_bounded(old: tuple[Source, RowGroupReader]) -> None:
     source, _ = old
     end = source.table().ends()[0]
-    reader = TablePast(lambda _: source.ref, cache_bytes=8000)
+    reader = RowGroupReader(lambda _: source.ref, cache_bytes=8000)
     assert contents(reader.read(P, 0, end, PLENTY, PLENTY)) == journal(source, 0, end)
     kept = [len(batch.data) for batch in reader._batches.values()]
     assert sum(kept) == reader._size <= 8000 and len(kept) > 1
@@ -114,7 +114,7 @@ def test_what_is_kept_is_bounded(old: tuple[Source, TablePast]) -> None:
     assert not reader._batches and not reader._size
 
 
-def test_newer_versions_are_found_when_they_are_needed(old: tuple[Source, TablePast]) -> None:
+def test_newer_versions_are_found_when_they_are_needed(old: tuple[Source, RowGroupReader]) -> None:
     source, reader = old
     end = source.table().ends()[0]
     reader.read(P, 0, end, PLENTY, 1)
@@ -127,7 +127,7 @@ def test_newer_versions_are_found_when_they_are_needed(old: tuple[Source, TableP
     assert contents(reader.read(P, 0, more, PLENTY, PLENTY)) == journal(source, 0, more)
 
 
-def test_many_threads(old: tuple[Source, TablePast]) -> None:
+def test_many_threads(old: tuple[Source, RowGroupReader]) -> None:
     source, reader = old
     end = source.table().ends()[0]
     expected = journal(source, 0, end)
@@ -138,14 +138,14 @@ def test_many_threads(old: tuple[Source, TablePast]) -> None:
         assert found == expected[at % end : at % end + len(found)]
 
 
-def test_offsets_by_time(old: tuple[Source, TablePast]) -> None:
+def test_offsets_by_time(old: tuple[Source, RowGroupReader]) -> None:
     source, reader = old
     table = source.table()
     for stamp in (0, table.extents(0)[1].max_timestamp, table.extents(0)[-1].max_timestamp + 1):
         assert reader.offset_at(P, stamp, 2) == table.offset_at(0, stamp, 2)
 
 
-def test_what_cannot_be_read_is_told(old: tuple[Source, TablePast]) -> None:
+def test_what_cannot_be_read_is_told(old: tuple[Source, RowGroupReader]) -> None:
     source, reader = old
     end = source.table().ends()[0]
     with pytest.raises(TableUnreadable, match=f"offset {end} of partition 0 is not in it"):
@@ -158,13 +158,13 @@ def test_what_cannot_be_read_is_told(old: tuple[Source, TablePast]) -> None:
         reader.read(P, 0, 1, PLENTY, PLENTY)
     maintenance.remove(source.ref)
     with pytest.raises(TableUnreadable, match="there is no table"):
-        TablePast(lambda _: source.ref).read(P, 0, 1, PLENTY, PLENTY)
+        RowGroupReader(lambda _: source.ref).read(P, 0, 1, PLENTY, PLENTY)
 
 
-def test_a_log_that_a_loss_of_power_cut_is_mended(old: tuple[Source, TablePast]) -> None:
+def test_a_log_that_a_loss_of_power_cut_is_mended(old: tuple[Source, RowGroupReader]) -> None:
     source, _ = old
     end = source.table().ends()[0]
     Path(source.ref.url, "_delta_log", f"{3:020d}.json").write_bytes(b'{"commitInfo":{"time')
-    reader = TablePast(lambda _: source.ref)
+    reader = RowGroupReader(lambda _: source.ref)
     assert contents(reader.read(P, 0, end, PLENTY, PLENTY)) == journal(source, 0, end)
     assert not any(file.path.endswith(f"{3:020d}.json") for file in Store(source.ref).log_files())

@@ -4,7 +4,7 @@ Code that works for a connection charges the time it used (`charge`). Once all c
 arriving input is only buffered, and the loop polls its sockets before it continues. That bounds how long a new request
 waits, however many others arrive at once. Waiting connections are served in order, but those with little to do come
 first. Within a turn each connection has a share, a `Turn`: a number of requests, of decoded bytes and of nanoseconds.
-The share is smaller for strangers: clients that are required to log in and have not.
+The share is smaller for clients that are required to log in and have not.
 
 Time is measured with `timer`. No single request is timed, apart from what the transport measures anyway.
 """
@@ -20,7 +20,7 @@ from penstock.broker.runtime.scheduler import Scheduler
 MILLISECOND: Final = 1_000_000  # ns
 TURN: Final = 8 * MILLISECOND  # of work for all connections, after which the loop polls its sockets
 SHARE: Final = 4 * MILLISECOND  # of this for one connection,
-STRANGER_SHARE: Final = MILLISECOND  # or for one that has not logged in
+UNAUTHENTICATED_SHARE: Final = MILLISECOND  # or for one that has not logged in
 NOTICEABLE: Final = MILLISECOND // 2  # less is not worth starting a new turn for
 MAX_PER_TURN: Final = 256  # requests of one connection; unlike time, tests can count them
 MAX_BYTES_PER_TURN: Final = 4 << 20  # bytes decoded for one connection
@@ -124,11 +124,11 @@ class Turn:
     call `give_way` when it is True. `resume` is called when the connection may continue.
     """
 
-    __slots__ = ("_end", "_resume", "_turns", "begun", "bytes", "requests", "stranger", "yielding")
+    __slots__ = ("_end", "_resume", "_turns", "begun", "bytes", "requests", "unauthenticated", "yielding")
 
     def __init__(self, turns: Turns, resume: Callable[[], None]) -> None:
         self.yielding = False  # waiting for its next turn
-        self.stranger = False  # is required to log in and has not
+        self.unauthenticated = False  # is required to log in and has not
         self.begun = False
         self.requests = MAX_PER_TURN  # left in this share
         self.bytes = MAX_BYTES_PER_TURN
@@ -151,7 +151,7 @@ class Turn:
             return True
         if self._end:
             return turns.timer() >= self._end
-        self._end = turns.timer() + (STRANGER_SHARE if self.stranger else SHARE)
+        self._end = turns.timer() + (UNAUTHENTICATED_SHARE if self.unauthenticated else SHARE)
         return False
 
     def give_way(self) -> None:

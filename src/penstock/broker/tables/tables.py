@@ -185,9 +185,11 @@ class Tables:
         return table_ref(self._policy.root, self._policy.options, *scope, name, topic, writer)
 
     def _open_past(self) -> TieredReader:
-        from penstock.log.tables.row_group_reader import TablePast  # slow to import, and many brokers never need it
+        from penstock.log.tables.row_group_reader import (
+            RowGroupReader,  # slow to import, and many brokers never need it
+        )
 
-        return TablePast(self.find)
+        return RowGroupReader(self.find)
 
     def _wanted(self, topic: int) -> bool:
         """Whether closed segments of the topic are added to a table. Records that are in a table already stay there.

@@ -44,7 +44,7 @@ class BlipMqSession(RequestPipeline):
         self._pushes = Pushes(broker, channel, self.replies, self.work, self.guard)
         self._context = BlipMqContext(broker, identity, channel, self.replies, self._pushes)
         self._allowance = login_allowance(broker, identity)
-        self._turn.stranger = broker.access.enforced
+        self._turn.unauthenticated = broker.access.enforced
         self._framer = f.Framer()
         self._frames: list[f.Frame] = []  # not executed yet, from index `_next` on
         self._next = 0

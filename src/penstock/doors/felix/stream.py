@@ -56,7 +56,7 @@ class RequestStream(RequestPipeline):
         self._connection = connection
         self._stream = channel
         self._allowance = connection.allowance
-        self._turn.stranger = connection.broker.access.enforced
+        self._turn.unauthenticated = connection.broker.access.enforced
         self._frames = Framer(settings.max_frame)
         self._context = FelixContext(connection, channel, self.replies, settings)
         self._ended = False  # the client has ended the stream

@@ -70,7 +70,7 @@ class FlyMqSession(RequestPipeline):
         self._unpacking = UnpackingQueue() if unpacking is None else unpacking
         self._context = FlyMqContext(broker, identity, channel.peer, settings)
         self._allowance = login_allowance(broker, identity)
-        self._turn.stranger = broker.access.enforced
+        self._turn.unauthenticated = broker.access.enforced
         self._framer = CoalescingFramer(coalesce=_coalesce)
         self._frames: list[Frame | CoalescedProduce] = []  # not executed yet, from index `_next` on
         self._next = 0

@@ -55,7 +55,7 @@ class Login:
         self._allowance = login_allowance(broker, identity)
 
     @property
-    def stranger(self) -> bool:
+    def unauthenticated(self) -> bool:
         """Whether a login is required here and has not happened."""
         return self._broker.access.enforced and self._given is not ADMINISTRATOR and self._identity is None
 

@@ -30,7 +30,7 @@ from penstock.doors.http.request import Admission, Call, RequestHead
 SAFE_METHODS: Final = ("GET", "HEAD")
 CUSTOM_HEADER: Final = "x-requested-with"
 MAX_BODY: Final = 64 << 10
-MAX_STRANGER_BODY: Final = 64 << 10  # of a request without a login
+MAX_UNAUTHENTICATED_BODY: Final = 64 << 10  # of a request without a login
 
 
 class NoParameters(msgspec.Struct, forbid_unknown_fields=True):
@@ -187,7 +187,7 @@ class Router:
                 head.login,
                 "sec-fetch-site" in head.headers,
             )
-            limit = min(route.max_body, MAX_STRANGER_BODY) if head.login.stranger else route.max_body
+            limit = min(route.max_body, MAX_UNAUTHENTICATED_BODY) if head.login.unauthenticated else route.max_body
             return Call(limit, partial(self._run, route, head, request))
 
         return identity.then(admit) if isinstance(identity, Deferred) else admit(identity)
@@ -199,7 +199,7 @@ class Router:
             with self._broker.audit.attempt(request.identity, route.audit):
                 return route.handler(_with_body(route, request, body))
         except AccessDenied:
-            if head.login.stranger:
+            if head.login.unauthenticated:
                 raise head.login.refused() from None
             raise
 

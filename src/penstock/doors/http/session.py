@@ -149,7 +149,7 @@ class HttpSession:
             return
         turn = self._turn
         turn.begun = False
-        turn.stranger = self._login.stranger
+        turn.unauthenticated = self._login.unauthenticated
         self._advancing = True
         try:
             while not (self._closed or turn.yielding):

@@ -41,7 +41,7 @@ class KimberliteSession(RequestPipeline):
         self._subscriptions = Subscriptions(broker, channel, self.replies, codec, settings.push_events, self.guard)
         self._context = KimberliteContext(broker, identity, channel.peer, codec, settings, self._subscriptions)
         self._allowance = login_allowance(broker, identity)
-        self._turn.stranger = broker.access.enforced
+        self._turn.unauthenticated = broker.access.enforced
         self._request: m.Request | None = None  # decoded and not executed yet
         self._request_bytes = 0  # of the last decoded request
         self._exhausted = True  # the codec has no complete request left

@@ -17,7 +17,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.errors import BrokerError, TopicNotFound
 from penstock.broker.security.access import Identity
 from penstock.doors.handlers import Handler
-from penstock.doors.pipeline import STRANGER_FEED_BYTES, RequestPipeline
+from penstock.doors.pipeline import UNAUTHENTICATED_FEED_BYTES, RequestPipeline
 from penstock.doors.reply import Outcome, Reply
 from penstock.doors.rustlog.errors import EXPECTED, error_reply
 from penstock.doors.rustlog.handlers.records import EmptyProduce, check_sizes, produce
@@ -55,8 +55,8 @@ class RustLogSession(RequestPipeline):
     def __init__(self, broker: Broker, channel: Channel, identity: Identity) -> None:
         super().__init__(broker, channel)
         if broker.access.enforced:  # RustLog has no login
-            self._turn.stranger = True
-            self.feed_bytes = STRANGER_FEED_BYTES
+            self._turn.unauthenticated = True
+            self.feed_bytes = UNAUTHENTICATED_FEED_BYTES
         self._context = RustLogContext(broker, identity, channel.peer)
         self._framer = Framer()
         self._backlog: deque[bytes] = deque()  # payloads not decoded yet

@@ -28,7 +28,7 @@ CACHE_BYTES: Final = 64 << 20
 _FOOTERS: Final = 256
 
 
-class TablePast:
+class RowGroupReader:
     """Implements `penstock.log.engine.TieredReader`. `find` returns the table of a topic, or None if it has none."""
 
     def __init__(self, find: Callable[[int], TableRef | None], *, cache_bytes: int = CACHE_BYTES) -> None:
