@@ -31,7 +31,7 @@ class BrokerFixture:
         self.now = START
         self.elapsed = 0
         self.disk = SimDisk()
-        self.settings = settings or LogSettings(file_bytes=256 << 10)
+        self.settings = settings or LogSettings(file_bytes=64 << 10)  # which every start fills, or reads to its end
         self.options = options
         self.open()
 
