@@ -1,20 +1,20 @@
 """The Spark side against Spark's own means, in one run: `make bench-spark`.
 
-Everything is measured in interleaved rounds of one session, so what else the machine does falls on all of it; what is
-reported is the median of the rounds' ratios. The first round of each is not counted: it pays for workers and the JIT.
+Both sides of a comparison run in turn, in one session, so that what else the machine does falls on both; what counts is
+the median of the rounds' ratios (`spark_rounds`). The first round is not counted: it pays for workers and the JIT.
+Without options these are the four comparisons that have a target, in some six minutes on a quiet machine with two
+cores; `--all` adds the others.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import statistics
+import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, ROOT)
@@ -26,11 +26,11 @@ from benchmarks import machine, spark_executors, spark_nexmark
 from benchmarks.broker import BrokerProcess
 from benchmarks.report import Report, percentile
 from benchmarks.settings import scratch
-from benchmarks.spark_data import COLUMNS, PARTITIONS, SCHEMA, SIZE, TOPIC, make_log, make_parquet, value
+from benchmarks.spark_data import COLUMNS, PARTITIONS, SIZE, TOPIC, make_log, make_parquet, value
+from benchmarks.spark_executors import grouped
+from benchmarks.spark_rounds import Comparison, Race, write
 from benchmarks.spark_rows import RowSource
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import col, count, from_json
-from pyspark.sql.functions import sum as total
 
 import penstock.spark
 from penstock.clients.rustlog import Client
@@ -42,69 +42,69 @@ from penstock.log.tables.build import PartitionSpan, build
 from penstock.log.tables.location import TableRef, table_ref
 from penstock.log.tables.maintenance import compact
 from penstock.log.tailer import Tailer
-from penstock.spark.pipelines import charts
 
-ROUNDS = 4  # and one before them that does not count
+ROUNDS = 5  # and one before them that does not count
+PICTURES = os.path.join(ROOT, "docs", "images", "spark")
 PRODUCE_SECONDS = 8.0
 BACKLOG_RECORDS = 12_000_000
 NEXMARK_EVENTS = 1_000_000
 
-Rates = dict[str, list[float]]
-
 
 def main() -> None:
     options = _options()
+    subjects = options.only or ((*TARGETS, *OTHERS) if options.all else TARGETS)
     conditions = machine.describe(options.dir)
     for name, told in conditions.items():
         print(f"{name:<12} {told}")
-    report = Report("spark", f"{options.records:,} records of {SIZE} B in {PARTITIONS} partitions, local[2]")
-    print(f"\nspark: {report.conditions}", flush=True)
+    what = f"{options.records:,} records of {SIZE} B in {PARTITIONS} partitions, local[2], {options.rounds} rounds"
+    report = Report("spark", what)
+    doubt = machine.others()
+    print(f"\nspark: {what}", flush=True)
+    began = time.perf_counter()
     with scratch(options.dir) as directory:
-        if not options.only or set(options.only) - {"produce"}:
-            bench = Bench(directory, options.records, report)
-            for name in options.only or SUBJECTS:
+        found: list[Comparison] = []
+        if set(subjects) - {"produce"}:
+            bench = Bench(directory, options.records, options.rounds, report, doubt)
+            for name in subjects:
                 if name != "produce":
                     getattr(bench, name)()
-            bench.spark.stop()
-        if not options.only or "produce" in options.only:
+            found = bench.finish()
+        if "produce" in subjects:
             produce_while_building(directory, report)
-    if options.plot:
-        plot(report, options.plot)
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump({"machine": conditions, "results": [report.as_dict()]}, file, indent=2)
-
-
-def plot(report: Report, directory: str) -> None:
-    """Ratios with their targets, and Nexmark's queries, as pictures."""
-    ratios = {line.name.strip(): line for line in report.lines if line.unit == "×" and line.target and not line.at_most}
-    nexmark = {line.name: line.value for line in report.lines if line.name.startswith("Nexmark")}
-    pictures = {
-        "bench-spark": charts.bars(
-            {name: line.value for name, line in ratios.items()},
-            " ×",
-            {name: line.target for name, line in ratios.items() if line.target},
-        ),
-        "bench-nexmark": charts.bars(nexmark, " k events/s"),
-    }
-    for name, drawn in pictures.items():
-        with open(os.path.join(directory, f"{name}.svg"), "w", encoding="utf-8") as file:
-            file.write(drawn + "\n")
+    conditions["load after"] = " ".join(f"{load:.1f}" for load in os.getloadavg())
+    conditions["took"] = f"{time.perf_counter() - began:.0f} s"
+    if found:
+        write(options.out, PICTURES if options.publish else options.out, conditions, what, doubt, found)
+    print(f"{conditions['took']}; {options.out}")
 
 
 class Bench:
     """One Spark session over one data directory, one Parquet folder and one table with the same records."""
 
-    def __init__(self, directory: str, records: int, report: Report) -> None:
+    def __init__(self, directory: str, records: int, rounds: int, report: Report, doubt: str) -> None:
         self.records = records
+        self.rounds = rounds
         self.report = report
+        self.doubt = doubt  # of the clock: others use the processors
         self.directory = directory
         self.log = os.path.join(directory, "log")
         self.parquet = os.path.join(directory, "parquet")
-        self.topic = make_log(self.log, records)
+        self.topic = make_log(self.log, records, closed=True)
         make_parquet(self.log, self.topic, self.parquet)
         self.spark = session(directory)
-        self.spark.dataSource.register(RowSource)
+        self.race = Race(rounds)
+        self.found: list[Comparison] = []
+        self._after: list[Callable[[], None]] = []
+
+    def finish(self) -> list[Comparison]:
+        """Run what is in the race; then what has a cluster or a broker of its own."""
+        self.race.run()
+        for lane in self.found:
+            lane.tell(self.report, self.doubt)
+        for run in self._after:
+            run()
+        self.spark.stop()
+        return self.found
 
     # -- what is read
 
@@ -118,78 +118,81 @@ class Bench:
     def plain(self) -> DataFrame:
         return self.spark.read.parquet(self.parquet)
 
-    # -- subjects
-
-    def counting(self) -> None:
-        rates = self.race(
-            {
-                "arrow": lambda: self.source().count(),
-                "value": lambda: self.source("value binary").count(),
-                "rows": lambda: self.rows().count(),
-            },
-        )
-        report = self.report
-        report.add("count() from the local log", best(rates["arrow"]) / 1e6, "M rows/s", target=4)
-        report.add("  with only the value", best(rates["value"]) / 1e6, "M rows/s")
-        report.add("  a source that yields rows", best(rates["rows"]) / 1e6, "M rows/s")
-        report.add("  ratio to that source", ratio(rates, "arrow", "rows"), "×", note="(6, or the rate above)")
+    # -- subjects with a target
 
     def grouping(self) -> None:
-        rates = self.race(
-            {"arrow": lambda: grouped(self.source("value binary")), "parquet": lambda: grouped(self.plain())}
+        lane = self.compared("from_json", "from_json + groupBy from the local log", "Parquet", 0.9)
+        self.race.add(lane, lambda: grouped(self.source("value binary")), lambda: grouped(self.plain()))
+
+    def streaming(self) -> None:
+        lane = self.compared("stream", "streaming read of the local log", "Parquet's file stream", 0.6)
+        self.race.add(
+            lane,
+            lambda: self.stream(self.stream_source(), "noop"),
+            lambda: self.stream(self.parquet_stream(), "noop"),
         )
-        self.report.add("from_json + groupBy from the local log", best(rates["arrow"]) / 1e6, "M rows/s")
-        self.report.add("  ratio to Parquet", ratio(rates, "arrow", "parquet"), "×", target=0.9)
 
     def table(self) -> None:
         """Everything is in the table: what Spark's own reader gives, and what is lost around it."""
         log = os.path.join(self.directory, "tabled")
-        topic = make_log(log, self.records, closed=True)
-        size, seconds = build_tables(log, topic)
+        shutil.copytree(self.log, log)
+        size, seconds = build_tables(log, self.topic)
         self.report.add("building the table", size / seconds / 1e6, "MB/s of journal", target=150)
-        compact(table_of(log, topic))
+        compact(table_of(log, self.topic))
 
         def table() -> DataFrame:
             return penstock.spark.table(self.spark, TOPIC, path=log)
 
         made, plain = table(), self.plain()
+        counts = self.compared("table() count", "table(): count()", "Parquet", 0.9)
+        self.race.add(counts, lambda: made.count(), lambda: plain.count())
+        groups = self.compared("table() from_json", "table(): from_json + groupBy", "Parquet", 0.9)
+        self.race.add(groups, lambda: grouped(made), lambda: grouped(plain))
+        everything = self.compared("table() all", "table(): every column", "Parquet", 0.9)
+        self.race.add(everything, lambda: touch(made.select(*COLUMNS)), lambda: touch(plain.select(*COLUMNS)))
+        anew = self.compared("table() anew", "table(): made and counted", "Parquet", None)
+        self.race.add(anew, lambda: table().count(), lambda: self.plain().count())
 
-        touched = [col(name) for name in COLUMNS]
-        rates = self.race(
-            {
-                "table count": lambda: made.count(),
-                "parquet count": lambda: plain.count(),
-                "table anew": lambda: table().count(),
-                "parquet anew": lambda: self.plain().count(),
-                "table group": lambda: grouped(made),
-                "parquet group": lambda: grouped(plain),
-                "table all": lambda: touch(made.select(*touched)),
-                "parquet all": lambda: touch(plain.select(*touched)),
-            }
-        )
-        self.report.add("table(): made and counted, ratio to Parquet", ratio(rates, "table anew", "parquet anew"), "×")
-        for name, said in (("count", "count()"), ("group", "from_json + groupBy"), ("all", "every column")):
-            found = ratio(rates, f"table {name}", f"parquet {name}")
-            note = f"{best(rates[f'table {name}']) / 1e6:.2f} M rows/s"
-            self.report.add(f"table(): {said}, ratio to Parquet", found, "×", target=0.9, note=note)
+    def executors(self) -> None:
+        """A cluster of its own, and the local log, so that no broker takes part."""
 
-    def streaming(self) -> None:
-        rates = self.race(
-            {
-                "arrow": lambda: self.stream(self.stream_source(), "noop"),
-                "parquet": lambda: self.stream(self.parquet_stream(), "noop"),
-            },
-            timed=True,
+        def run() -> None:
+            lane = spark_executors.measure(self.directory, self.log, self.records, self.rounds)
+            lane.tell(self.report, self.doubt)
+            self.found.append(lane)
+
+        self._after.append(run)
+
+    # -- and without
+
+    def counting(self) -> None:
+        self.spark.dataSource.register(RowSource)
+        lane = self.compared("count()", "count() from the local log", "a source that yields rows", None)
+        self.race.add(lane, lambda: self.source().count(), lambda: self.rows().count())
+
+    def text(self) -> None:
+        """The same as `grouping`, with the value as text."""
+        lane = self.compared("from_json, text", "from_json + groupBy of text from the local log", "Parquet", None)
+        self.race.add(lane, lambda: grouped(self.source("value string")), lambda: grouped(self.plain()))
+
+    def columns(self) -> None:
+        """The same stream with the one column that most queries need: Spark asks no source in Python for fewer."""
+        lane = self.compared("stream, value", "streaming read of the value alone", "the same from Parquet", None)
+        self.race.add(
+            lane,
+            lambda: self.stream(self.stream_source("value binary"), "noop"),
+            lambda: self.stream(self.parquet_stream().select("value"), "noop"),
         )
-        self.report.add("streaming read from the local log", best(rates["arrow"]) / 1e6, "M rows/s")
-        self.report.add("  ratio to Parquet's file stream", ratio(rates, "arrow", "parquet"), "×", target=0.6)
 
     def writing(self) -> None:
+        self._after.append(self._write)
+
+    def _write(self) -> None:
         """From Parquet's file stream, so that the source is not ours, into a broker."""
         found: list[float] = []
         with FlightBroker(os.path.join(self.directory, "written"), "written") as broker:
             broker.create_topic("back", PARTITIONS)
-            for _ in range(ROUNDS):
+            for _ in range(self.rounds):
                 seconds = self.stream(
                     self.parquet_stream().select("value"),
                     "penstock",
@@ -197,17 +200,14 @@ class Bench:
                 )
                 found.append(self.records / seconds)
             stored = sum(broker.high_watermark("back", number) for number in range(PARTITIONS))
-            if stored != ROUNDS * self.records:
-                raise SystemExit(f"{ROUNDS * self.records} rows were written, and the topic has {stored}")
-        self.report.add("streaming write into a broker at `written`", best(found) / 1e6, "M rows/s", target=1)
-
-    def executors(self) -> None:
-        """A cluster of its own, and the local log, so that no broker takes part."""
-        found, one, two = spark_executors.ratio(self.directory, self.log)
-        note = f"{self.records / min(one) / 1e6:.2f} → {self.records / min(two) / 1e6:.2f} M rows/s"
-        self.report.add("two executors on two cores, ratio to one", found, "×", target=1.6, note=note)
+            if stored != self.rounds * self.records:
+                raise SystemExit(f"{self.rounds * self.records} rows were written, and the topic has {stored}")
+        self.report.add("streaming write into a broker at `written`", max(found) / 1e6, "M rows/s", target=1)
 
     def nexmark(self) -> None:
+        self._after.append(self._nexmark)
+
+    def _nexmark(self) -> None:
         """Through Flight, with events that were written through RustLog."""
         with FlightBroker(os.path.join(self.directory, "nexmark-data"), "written") as broker:
             counts = spark_nexmark.load(broker.port, NEXMARK_EVENTS)
@@ -216,21 +216,14 @@ class Bench:
 
     # -- how it is measured
 
-    def race(self, runners: dict[str, Callable[[], Any]], *, timed: bool = False) -> Rates:
-        """Rows per second of each, round by round. With `timed` a runner tells its own seconds."""
-        rates: Rates = {name: [] for name in runners}
-        for turn in range(ROUNDS + 1):
-            for name, run in runners.items():
-                began = time.perf_counter()
-                told = run()
-                seconds = told if timed else time.perf_counter() - began
-                if turn:
-                    rates[name].append(self.records / seconds)
-        return rates
+    def compared(self, key: str, name: str, against: str, target: float | None) -> Comparison:
+        self.found.append(Comparison(key, name, against, self.records, target))
+        return self.found[-1]
 
-    def stream_source(self) -> DataFrame:
+    def stream_source(self, schema: str | None = None) -> DataFrame:
         reader = self.spark.readStream.format("penstock").option("path", self.log).option("subscribe", TOPIC)
-        return reader.option("startingOffsets", "earliest").load()
+        reader = reader.option("startingOffsets", "earliest")
+        return (reader.schema(schema) if schema else reader).load()
 
     def parquet_stream(self) -> DataFrame:
         schema = self.plain().schema
@@ -247,7 +240,8 @@ class Bench:
         return sum(float(entry["durationMs"]["triggerExecution"]) for entry in progress) / 1000
 
 
-SUBJECTS = ("counting", "grouping", "table", "streaming", "writing", "executors", "nexmark", "produce")
+TARGETS = ("grouping", "streaming", "table", "executors")
+OTHERS = ("counting", "text", "columns", "writing", "nexmark", "produce")
 
 
 class FlightBroker(BrokerProcess):
@@ -256,36 +250,22 @@ class FlightBroker(BrokerProcess):
     flight = True
 
 
-def grouped(df: DataFrame) -> None:
-    parsed = df.select(from_json(col("value").cast("string"), SCHEMA).alias("v"))
-    parsed.groupBy("v.country").agg(count("*"), total("v.amount")).collect()
-
-
 def touch(df: DataFrame) -> None:
     """Read every column of every row, and give it to nobody."""
     df.write.format("noop").mode("overwrite").save()
 
 
-def best(rates: Sequence[float]) -> float:
-    return max(rates)
-
-
-def ratio(rates: Rates, of: str, to: str) -> float:
-    return statistics.median(a / b for a, b in zip(rates[of], rates[to], strict=True))
-
-
 def session(directory: str) -> SparkSession:
-    builder = SparkSession.builder.master("local[2]").appName("penstock benchmarks")
-    for name, told in {
+    settings = {
+        "spark.master": "local[2]",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "3g",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": os.path.join(directory, "warehouse"),
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
-    }.items():
-        builder = builder.config(name, told)
-    spark = builder.getOrCreate()
+    }
+    spark = penstock.spark.session("benchmarks", **settings)
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 
@@ -382,10 +362,13 @@ def produce(port: int, over: Callable[[], bool], seconds: float) -> list[float]:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks/spark.py", description=__doc__)
-    parser.add_argument("--records", type=int, default=5_000_000, help="how many (%(default)s)")
-    parser.add_argument("--only", action="append", choices=SUBJECTS, help="only this subject; may be repeated")
-    parser.add_argument("--json", metavar="FILE", help="write the results there as well")
-    parser.add_argument("--plot", metavar="DIR", help="draw bench-spark.svg and bench-nexmark.svg there")
+    parser.add_argument("--records", type=int, default=4_000_000, help="how many (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="that count, after one that does not (%(default)s)")
+    subjects = (*TARGETS, *OTHERS)
+    parser.add_argument("--only", action="append", choices=subjects, help="only this subject; may be repeated")
+    parser.add_argument("--all", action="store_true", help="also those without a target")
+    parser.add_argument("--out", metavar="DIR", default=os.path.join(ROOT, "build", "bench-spark"), help="for results")
+    parser.add_argument("--publish", action="store_true", help="put the plots into docs/images/spark")
     parser.add_argument("--dir", default=ROOT, help="where to put data: on the disk to be measured (%(default)s)")
     return parser.parse_args()
 

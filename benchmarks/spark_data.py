@@ -23,7 +23,8 @@ PARTITIONS = 4
 SIZE = 100  # bytes of a value
 SCHEMA = "id long, country string, amount double, note string"
 _APPEND = 10_000  # records of one append: a batch of 1 MB
-COLUMNS = [name for name in RECORD.names if name != "headers"]
+_STORED = [name for name in RECORD.names if name != "headers"]
+COLUMNS = [*_STORED, "timestampType"]  # those that the source gives if nobody asks for fewer
 
 
 def value(number: int) -> bytes:
@@ -61,14 +62,19 @@ def make_log(
 
 
 def make_parquet(log: str, topic: int, directory: str) -> None:
-    """The records of a data directory as Parquet files of Spark's usual kind, one for each partition."""
+    """The records of a data directory as Parquet files of Spark's usual kind, one for each partition, with the columns
+    of the source."""
+    from penstock.spark.columns import LOG_APPEND_TIME
+
     os.makedirs(directory, exist_ok=True)
     tailer = Tailer(OsFiles(log))
     tailer.refresh()
+    kind = pa.field("timestampType", pa.int32())
     for number in range(PARTITIONS):
         partition = partition_id(topic, number)
         first, end = tailer.extent(partition) or (0, 0)
         path = os.path.join(directory, f"part-{number}.parquet")
-        with pq.ParquetWriter(path, pa.schema([RECORD.field(name) for name in COLUMNS])) as writer:
-            for batch in record_batches(tailer.slices(partition, first, end), TOPIC, COLUMNS):
-                writer.write_batch(batch, row_group_size=1 << 20)
+        with pq.ParquetWriter(path, pa.schema([*(RECORD.field(name) for name in _STORED), kind])) as writer:
+            for batch in record_batches(tailer.slices(partition, first, end), TOPIC, _STORED):
+                constant = pa.repeat(pa.scalar(LOG_APPEND_TIME, kind.type), batch.num_rows)
+                writer.write_batch(batch.append_column(kind, constant), row_group_size=1 << 20)

@@ -1,51 +1,76 @@
 """Two executors against one, on a standalone cluster of Spark on this machine: for `make bench-spark`.
 
-Run as a program it is the driver of one measurement: it starts a session with so many executors of one core each, lets
-every one of them work once, and prints the seconds of each round.
+Both sessions are open all the time, on workers of one core each, and do their jobs in turn: the one that waits costs
+nothing. Run as a program it is the driver of one of them: each line that it reads is a job, and it answers with its
+seconds.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
-from statistics import median
+from typing import Self
 
-ROUNDS = 3  # of sessions with one and with two executors in turn
-JOBS = 3  # of each session, after one that does not count
+from benchmarks.spark_data import SCHEMA, TOPIC
+from benchmarks.spark_rounds import Comparison, Race
+from pyspark.sql import DataFrame
+from pyspark.sql.functions import col, count, from_json
+from pyspark.sql.functions import sum as total
 
 
-def ratio(directory: str, log: str) -> tuple[float, list[float], list[float]]:
-    """How much faster two are than one; and the seconds of the jobs of each."""
+def measure(directory: str, log: str, rows: int, rounds: int) -> Comparison:
+    """How much faster two are than one; only the clock tells, because the work is the same."""
     from tests.spark.cluster import Cluster
 
     place = Path(directory, "cluster")
     place.mkdir()
-    one: list[float] = []
-    two: list[float] = []
-    with Cluster(place) as cluster:
-        for _ in range(ROUNDS):
-            one.append(_seconds(cluster.url, 1, log))
-            two.append(_seconds(cluster.url, 2, log))
-    return median(a / b for a, b in zip(one, two, strict=True)), one, two
+    found = Comparison("executors", "two executors on two cores", "one on one core", rows, 1.6)
+    with ExitStack() as stack:
+        cluster = stack.enter_context(Cluster(place, workers=3))
+        two = stack.enter_context(Driver(cluster.url, 2, log))
+        one = stack.enter_context(Driver(cluster.url, 1, log))
+        race = Race(rounds)
+        race.add(found, two.job, one.job)
+        race.run()
+    return found
 
 
-def _seconds(master: str, executors: int, log: str) -> float:
-    """The quickest job of a session."""
-    command = [sys.executable, "-m", "benchmarks.spark_executors", master, str(executors), log]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)}: {done.stderr[-3000:]}")
-    return float(min(json.loads(done.stdout.splitlines()[-1])))
+class Driver:
+    """A session with so many executors, in a process of its own."""
+
+    def __init__(self, master: str, executors: int, log: str) -> None:
+        self._command = [sys.executable, "-m", "benchmarks.spark_executors", master, str(executors), log]
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(60)
+
+    def job(self) -> float:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        for line in self._process.stdout:
+            if line.startswith("seconds "):
+                return float(line.removeprefix("seconds "))
+        raise SystemExit(f"{' '.join(self._command)} ended with {self._process.wait()}")
+
+
+def grouped(df: DataFrame) -> None:
+    """The work: a schema over JSON, and a sum for each country."""
+    parsed = df.select(from_json(col("value").cast("string"), SCHEMA).alias("v"))
+    parsed.groupBy("v.country").agg(count("*"), total("v.amount")).collect()
 
 
 def main(master: str, executors: str, log: str) -> None:
-    from benchmarks.spark import grouped
-    from benchmarks.spark_data import TOPIC
-
     import penstock.spark
 
     settings = {
@@ -58,18 +83,17 @@ def main(master: str, executors: str, log: str) -> None:
         "spark.driver.host": "127.0.0.1",
         "spark.sql.shuffle.partitions": "2",
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "300s",
     }
     spark = penstock.spark.session("executors", **settings)
-    seconds = []
-    for _ in range(JOBS + 1):
-        rows = (
-            spark.read.format("penstock").schema("value binary").option("path", log).option("subscribe", TOPIC).load()
-        )
+    spark.sparkContext.setLogLevel("ERROR")
+    for _ in sys.stdin:
+        reader = spark.read.format("penstock").schema("value binary")
+        rows = reader.option("path", log).option("subscribe", TOPIC).load()
         began = time.perf_counter()
         grouped(rows)
-        seconds.append(time.perf_counter() - began)
+        print(f"seconds {time.perf_counter() - began}", flush=True)
     spark.stop()
-    print(json.dumps(seconds[1:]))
 
 
 if __name__ == "__main__":

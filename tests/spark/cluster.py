@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Self
 
-WAIT_SECONDS = 90.0
+WAIT_SECONDS = 240.0
 
 
 class Cluster:
