@@ -41,7 +41,7 @@ echo "  elsewhere:       make PYTHON=/path/to/python3.11 up" >&2; \
 exit 1
 endef
 
-.PHONY: help up setup check test lint types pytest unit bench bench-peers bursts bench-spark crash spark-kills fuzz fuzz-rounds canaries matrix test-kafka kafka-faults bench-kafka test-delta reference pictures screenshots console-load console-cost docs soak compiled test-compiled wheel lock clean
+.PHONY: help up setup check test lint types pytest unit bench bench-peers bursts bench-spark crash spark-kills fuzz fuzz-rounds canaries matrix test-kafka kafka-faults bench-kafka test-delta test-s3 reference pictures screenshots console-load console-cost docs soak compiled test-compiled wheel lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -151,6 +151,22 @@ build/delta-connector/.ready: $(DELTA_POM) | build
 test-delta: $(VENV)/.ready-to-test build/spark-classes.jsa build/delta-connector/.ready ## tables as Delta's own connector for Spark reads them; needs mvn
 	$(BIN)/pytest tests/spark/test_delta_connector.py
 
+# Hadoop's S3 file system for Spark, some 700 MB, and an object store in Python, for tests/spark/test_s3a.py.
+S3_POM = tests/spark/hadoop_aws/pom.xml
+build/hadoop-aws/.ready: $(S3_POM) | build
+	@command -v mvn >/dev/null || { echo "Hadoop's S3 file system comes by Maven, and there is no mvn on PATH." >&2; exit 1; }
+	@rm -rf $(@D)
+	mvn --quiet --batch-mode --file $(S3_POM) dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(@D)
+	@touch $@
+
+build/s3-venv/.ready: requirements/s3.txt | $(BIN)/uv build
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python build/s3-venv
+	$(BIN)/uv pip sync --quiet --python build/s3-venv/bin/python --require-hashes requirements/s3.txt
+	@touch $@
+
+test-s3: $(VENV)/.ready-to-test build/spark-classes.jsa build/hadoop-aws/.ready build/s3-venv/.ready ## tables in an object store as Spark's executors read them; needs mvn
+	$(BIN)/pytest tests/spark/test_s3a.py
+
 kafka-faults: $(VENV)/.ready-to-test build/kafka/.ready ## faults under load over all doors: three brokers, three Kafka nodes (fewer: FAULTS="--faults 10")
 	PENSTOCK_TEST_KAFKA_JARS=$(CURDIR)/build/kafka $(BIN)/python -m tests.kafka.faults $(FAULTS)
 
@@ -252,6 +268,7 @@ lock: $(BIN)/uv ## write requirements/*.txt anew from pyproject.toml (LOCK=--upg
 	  --output-file requirements/dev.txt
 	$(COMPILE) $(LOCK) pyproject.toml --extra kafka --constraints requirements/base.txt --constraints requirements/dev.txt --output-file requirements/kafka.txt
 	$(COMPILE) $(LOCK) --group fuzz --constraints requirements/dev.txt --output-file requirements/fuzz.txt
+	$(COMPILE) $(LOCK) --group s3 --output-file requirements/s3.txt
 	$(COMPILE) $(LOCK) --group docs --output-file requirements/docs.txt
 	$(COMPILE) $(LOCK) requirements/bootstrap.in --output-file requirements/bootstrap.txt
 	for version in $(KIMBERLITE); do \

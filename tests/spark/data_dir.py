@@ -4,7 +4,7 @@ by others through the option `path` at the same time, since this broker holds no
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from penstock.broker.broker import Broker
@@ -79,8 +79,9 @@ class DataDir:
     def id(self, topic: str) -> int:
         return self.broker.topics.describe(ANONYMOUS, DEFAULT_SCOPE, topic).topic.id
 
-    def to_tables(self) -> None:
-        """Close the journal file and move what is in closed ones to tables, as the builder does."""
+    def to_tables(self, url: str | None = None, options: Mapping[str, str] | None = None) -> None:
+        """Close the journal file and move what is in closed ones to tables, as the builder does: in the directory, or
+        below a URL."""
         from penstock.log.tables.build import PartitionSpan, build
         from penstock.log.tables.location import table_ref
 
@@ -90,6 +91,7 @@ class DataDir:
         tailer = Tailer(self._files)
         tailer.refresh()
         names = {topic.id: topic.name for topic in self.broker.topics.list(ANONYMOUS, DEFAULT_SCOPE)}
+        root = url or str(self.root / "tables")
         for closed in self.engine.closed_files():
             by_topic: dict[int, dict[int, PartitionSpan]] = {}
             for partition, span in closed.spans.items():
@@ -97,7 +99,7 @@ class DataDir:
                 by_topic.setdefault(topic_of(partition), {})[partition - partition_id(topic_of(partition), 0)] = inner
             for topic, spans in by_topic.items():
                 if topic in names:
-                    ref = table_ref(str(self.root / "tables"), {}, *DEFAULT_SCOPE, names[topic], topic)
+                    ref = table_ref(root, options or {}, *DEFAULT_SCOPE, names[topic], topic)
                     build(ref, tailer.file(closed.sequence), spans)
             self.engine.advance_table_ends({partition: span.end for partition, span in closed.spans.items()})
             self._commit()
