@@ -5,18 +5,12 @@ from __future__ import annotations
 import base64
 import json
 from datetime import UTC, datetime
-from pathlib import Path
 from urllib.parse import quote
 from zoneinfo import ZoneInfo
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 from tests.console.demo import Api, append
-from tests.launcher import BrokerProcess
-from tests.moved import SETTINGS, move_to_tables
-
-from penstock.clients.flymq import Client as FlyMq
-from penstock.clients.rustlog import Client as RustLog
 
 HOSTILE = '<img src=x onerror="window.harm=1"><script>window.harm=1</script>'
 EVIL = "<img src=x onerror=window.harm=1>"
@@ -260,19 +254,3 @@ def test_a_search_is_cancelled_and_gone_on_with(page: Page) -> None:
     page.unroute_all()
     page.get_by_role("button", name="Go on").click()
     expect(page.locator(".progress")).to_contain_text("found in 100 looked at")
-
-
-def test_the_door_of_records_that_are_in_a_table_alone(page: Page, tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path / "data", **SETTINGS).ready() as process:
-        with RustLog(*process.endpoint("rustlog")) as first, FlyMq(*process.endpoint("flymq")) as second:
-            first.create_topic("old", 1)
-            first.produce("old", 0, [b"one"])
-            second.produce("old", b"two", None, 0)
-        move_to_tables(process, tmp_path / "data")
-        for offset, door in enumerate(("rustlog", "flymq")):
-            page.goto(f"http://{process.address('http')}/#/topics/old/messages?open=0:{offset}")
-            detail = page.locator(".detail")
-            expect(detail).to_contain_text(f"Partition 0, offset {offset}")
-            expect(detail.get_by_text("Came by").locator("xpath=following-sibling::*[1]")).to_have_text(door)
-        page.goto(f"http://{process.address('http')}/#/topics/old/messages?where=_door%20%3D%20%27flymq%27")
-        expect(page.locator(".progress")).to_contain_text("1 message found in 2 looked at")

@@ -20,6 +20,7 @@ class TableView(msgspec.Struct):
     url: str
     bytes: int | None  # null: unknown yet
     ends: dict[int, int]  # by partition: the first offset that is not in the table
+    typed: str | None  # the name of the topic's typed table in SQL; null: there is none
 
 
 class TableRoutes:
@@ -58,4 +59,6 @@ class TableRoutes:
         found = self._broker.tables.describe(request.identity, topic.scope, topic.name)
         if found is None:
             return None
-        return TableView(topic.name, found.ref.url, self._broker.tables.sizes().get(topic.id), dict(found.ends))
+        tables = self._broker.tables
+        size, typed = tables.sizes().get(topic.id), tables.typed_name(topic)
+        return TableView(topic.name, found.ref.url, size, dict(found.ends), typed)

@@ -64,6 +64,7 @@ class TopicSummary(msgspec.Struct):
     records: int  # retained offsets; some may have expired
     bytes: int  # in segments and in its table
     records_per_second: float | None  # since the previous request; null: there was none
+    typed: str | None  # the name of its typed table in SQL; null: it has none
 
 
 class PartitionView(msgspec.Struct):
@@ -187,6 +188,7 @@ class TopicRoutes:
             end - sum(each.start for each in known),
             stored + self._broker.tables.sizes().get(topic.id, 0),
             self._rates.rate(topic.id, end, self._broker.now()),
+            self._broker.tables.typed_name(topic),
         )
 
 

@@ -133,6 +133,21 @@ def show(settings: Administered, topic: Name, tenant: Tenant = None, namespace: 
         counts = ("partition", "first offset", "end offset", "files", "bytes")
         print_table((*counts, "from", "to"), _partition_rows(table), numbers=counts)
         typer.echo("\n" + _how_to_read(ref))
+        _show_typed(directory, found)
+
+
+def _show_typed(directory: Directory, topic: Topic) -> None:
+    from penstock.broker.tables.table import typed_name
+    from penstock.log.tables.location import typed_ref
+    from penstock.log.tables.typed import open_typed
+
+    ref = typed_ref(directory.ref(topic))
+    if (delta := open_typed(ref)) is None:
+        return
+    name = typed_name(directory.log.state.topics[topic.scope], topic)
+    columns = ", ".join(field.name for field in delta.schema().fields)
+    typer.echo()
+    print_fields([("typed table", name or ""), ("place", ref.url), ("version", delta.version()), ("columns", columns)])
 
 
 def _partition_rows(table: Table) -> Iterator[tuple[object, ...]]:

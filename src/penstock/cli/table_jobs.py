@@ -40,7 +40,8 @@ class RemoteTables:
         path = admin_request.path("tables", topic, **self._scope)
         found = admin_request.call(self._target, "GET", path, dict[str, Any])
         size = "not known yet" if found["bytes"] is None else found["bytes"]
-        print_fields([("topic", topic), ("place", found["url"]), ("bytes", size), ("offsets", _offsets(found))])
+        fields = [("topic", topic), ("place", found["url"]), ("bytes", size), ("offsets", _offsets(found))]
+        print_fields([*fields, ("typed table", found["typed"])] if found.get("typed") else fields)
 
     def verified(self, topic: str) -> RepairReport:
         """The result of verifying every byte. Ends the command if there is none."""

@@ -6,7 +6,7 @@ A catalog is made for one statement of one caller. It raises errors of the broke
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from penstock.broker.queries.declarations import Declarations
 from penstock.broker.queries.query import Declared
@@ -66,6 +66,18 @@ class Stream(Protocol):
         `penstock.log.arrow.STORED`. If `position` is given, only records before it; `start` gives the first offset for
         some partitions. Each call starts over; calls may run concurrently in several threads.
         """
+
+
+@runtime_checkable
+class Typed(Protocol):
+    """What distinguishes a typed stream."""
+
+    def schema(self) -> pa.Schema:
+        """Its columns. Raises TableNotFound if there is no table yet."""
+
+
+class TypedStream(Stream, Typed, Protocol):
+    """The typed table of a topic. `batches` takes columns of its `schema`, and no `start`. It can only be read."""
 
 
 class Catalog(Protocol):

@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from penstock.broker.errors import QueryError, TableExists, TableNotFound
 from penstock.broker.queries.query import Column, Declared, Rows
-from penstock.sql.catalog import Catalog
+from penstock.sql.catalog import Catalog, Typed
 from penstock.sql.engine import Engine
 from penstock.sql.grammar import DIALECT
 from penstock.sql.names import resolve
@@ -46,6 +46,8 @@ def create(catalog: Catalog, engine: Engine, tree: exp.Create) -> Rows:
     name = table_name(schema.this)
     columns = _columns(engine, schema)
     stream = resolve(catalog, [name]).get(name)
+    if isinstance(stream, Typed):
+        raise TableExists(stream.name)
     if stream is not None and stream.declarations.declared is not None:
         if tree.args.get("exists"):
             return changed(0, catalog.head())
@@ -62,6 +64,8 @@ def drop(catalog: Catalog, tree: exp.Drop) -> Rows:
         raise QueryError("DROP TABLE takes one table")
     name = table_name(tables[0])
     stream = resolve(catalog, [name]).get(name)
+    if isinstance(stream, Typed):
+        raise QueryError(f"'{name}' is a typed table, made from its topic: it is dropped with the topic")
     if stream is None or stream.declarations.declared is None:
         if tree.args.get("exists"):
             return changed(0, catalog.head())

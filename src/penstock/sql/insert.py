@@ -23,6 +23,7 @@ from penstock.sql.inferred_schema import identifier, quoted
 from penstock.sql.limits import QueryLimits
 from penstock.sql.names import resolve
 from penstock.sql.relation import DOOR, PARTITION, Relation, moment_of
+from penstock.sql.typed_relation import TypedRelation
 from penstock.sql.values import INTEGERS, MOMENTS, bind, described
 
 ATTEMPTS: Final = 20
@@ -31,7 +32,7 @@ _SET_BY_THE_LOG: Final = ("offset", "timestamp", PARTITION, DOOR)
 _NUMBERS: Final = INTEGERS | {"FLOAT", "DOUBLE"}
 _PLAIN: Final = INTEGERS - {"HUGEINT", "UHUGEINT"} | {"DOUBLE", "BOOLEAN", "VARCHAR", "JSON"}  # types that JSON has
 
-Relate = Callable[[Stream], Relation]
+Relate = Callable[[Stream], Relation | TypedRelation]
 
 
 class _Row(NamedTuple):
@@ -68,6 +69,8 @@ class Insertion:
             if stream is None:
                 raise TableNotFound(self._table)
             relation = self._relate(stream)
+            if isinstance(relation, TypedRelation):
+                raise QueryError(f"'{self._table}' is a typed table, made from its topic: insert into the topic")
             rows = self._rows(relation)
             if not rows:
                 return changed(0, self._catalog.head())

@@ -7,7 +7,7 @@ and fields that the statement may need are read and extracted.
 from __future__ import annotations
 
 import base64
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -57,7 +57,7 @@ class Relation:
         self._shapes = shapes
         self._stop = stop
         self.stream = stream
-        self.declared = _declared_at(stream, moment)
+        self.declared = declared_at(stream, moment)
         self._wide = len(stream.partitions) > 1
 
     @property
@@ -170,35 +170,31 @@ class Relation:
         return self._register(["data"], start)
 
     def _register(self, columns: Sequence[str], start: Mapping[int, int] | None) -> str:
-        return self._engine.register(_Source(self, self._engine, columns, start))
+        schema = pa.schema([(name, _ARROW[name]) for name in columns])
+        return self._engine.register(ArrowSource(self._engine, schema, lambda: self._batches(schema, start)))
 
-    def batches(self, columns: Sequence[str], start: Mapping[int, int] | None) -> Iterator[pa.RecordBatch]:
-        stored = [_STORED.get(name, name) for name in columns]
+    def _batches(self, schema: pa.Schema, start: Mapping[int, int] | None) -> Iterator[pa.RecordBatch]:
+        stored = [_STORED.get(name, name) for name in schema.names]
         for batch in self.stream.batches(stored, self._moment.position, start):
             self._stop.check()
-            yield batch
+            arrays = [_converted(name, batch.column(at)) for at, name in enumerate(schema.names)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-class _Source:
+class ArrowSource:
     """A source for DuckDB: a new stream of batches each time it is read."""
 
-    def __init__(
-        self, relation: Relation, engine: Engine, columns: Sequence[str], start: Mapping[int, int] | None
-    ) -> None:
-        self._relation = relation
+    def __init__(self, engine: Engine, schema: pa.Schema, batches: Callable[[], Iterator[pa.RecordBatch]]) -> None:
         self._engine = engine
-        self._columns = columns
-        self._start = start
-        self._schema = pa.schema([(name, _ARROW[name]) for name in columns])
+        self._schema = schema
+        self._open = batches
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return pa.RecordBatchReader.from_batches(self._schema, self._batches()).__arrow_c_stream__(requested_schema)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         try:
-            for batch in self._relation.batches(self._columns, self._start):
-                arrays = [_converted(name, batch.column(at)) for at, name in enumerate(self._columns)]
-                yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+            yield from self._open()
         except GeneratorExit:
             raise
         except BrokerError as error:
@@ -238,7 +234,8 @@ def _text(value: bytes | None) -> str | None:
         return base64.b64encode(value).decode()
 
 
-def _declared_at(stream: Stream, moment: PointInTime) -> Declared | None:
+def declared_at(stream: Stream, moment: PointInTime) -> Declared | None:
+    """The declaration in force. Raises TableNotFound, PositionGone."""
     position = moment.position
     state = stream.declarations.at(position)
     if state.hidden:

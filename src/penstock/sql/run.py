@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
 
 from sqlglot import exp
 
 from penstock.broker.errors import PositionAhead, QueryError, QueryInvalid, TableNotFound
 from penstock.broker.queries.query import Rows, Value
 from penstock.sql.arithmetic import adapt
-from penstock.sql.catalog import Catalog, Stream
+from penstock.sql.catalog import Catalog, Stream, Typed
 from penstock.sql.column_names import ColumnNames
 from penstock.sql.column_pruning import INFORMATION, RequiredColumns, Source, fence, rename, sources
 from penstock.sql.ddl import create, drop
@@ -23,7 +24,11 @@ from penstock.sql.relation import PointInTime, Relation
 from penstock.sql.show import WORDS, information, show
 from penstock.sql.star_expansion import hide
 from penstock.sql.text import Text, prepare
+from penstock.sql.typed_relation import TypedRelation
 from penstock.sql.values import fetch
+
+if TYPE_CHECKING:
+    from penstock.sql.catalog import TypedStream
 
 SCHEMA = "streams"  # DuckDB's schema for streams: names in a statement can refer to nothing else
 
@@ -110,7 +115,9 @@ class _Statement:
         rows = fetch(self._engine, self._prepared(tree), params, self._limits)
         return rows._replace(columns=names.apply(rows.columns))
 
-    def _relate(self, stream: Stream) -> Relation:
+    def _relate(self, stream: Stream) -> Relation | TypedRelation:
+        if isinstance(stream, Typed):
+            return TypedRelation(self._engine, cast("TypedStream", stream), self._moment, self._stop)
         return Relation(self._engine, stream, self._moment, self._shapes, self._stop)
 
     def _prepared(self, tree: exp.Expr) -> exp.Expr:

@@ -13,6 +13,7 @@ from penstock.broker.queries.query import Rows, Value
 from penstock.sql.catalog import Catalog, Stream
 from penstock.sql.names import resolve
 from penstock.sql.relation import Relation
+from penstock.sql.typed_relation import TypedRelation
 
 WORDS: Final = frozenset({"SHOW", "DESCRIBE", "DESC"})
 
@@ -24,7 +25,8 @@ _FORMS: Final = (
     ("indexes", re.compile(rf"SHOW\s+(?:INDEXES|INDEX|INDICES|KEYS)\s+(?:FROM|IN|ON)\s+{_NAME}", re.IGNORECASE)),
 )
 
-Relate = Callable[[Stream], Relation]
+AnyRelation = Relation | TypedRelation
+Relate = Callable[[Stream], AnyRelation]
 
 
 def show(catalog: Catalog, relate: Relate, sql: str) -> Rows:
@@ -46,18 +48,18 @@ def show(catalog: Catalog, relate: Relate, sql: str) -> Rows:
     )
 
 
-def _columns(relation: Relation) -> Rows:
+def _columns(relation: AnyRelation) -> Rows:
     rows: list[list[Value]] = [[one.name, one.type, one.nullable, one.primary_key] for one in relation.columns()]
     return Rows(["name", "data_type", "nullable", "primary_key"], rows)
 
 
-def _indexes(relation: Relation) -> Rows:
+def _indexes(relation: AnyRelation) -> Rows:
     declared = relation.declared
     keys = [] if declared is None else [column.name for column in declared.columns if column.primary_key]
     return Rows(["name", "columns"], [[f"{relation.name}_pkey", ",".join(keys)]] if keys else [])
 
 
-def _tables(catalog: Catalog, relate: Relate) -> Iterator[Relation]:
+def _tables(catalog: Catalog, relate: Relate) -> Iterator[AnyRelation]:
     """All tables that the caller may read and that exist at this point in time."""
     names = catalog.names()
     opened = catalog.open(names)

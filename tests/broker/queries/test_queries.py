@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -304,7 +305,7 @@ def test_streams_of_one_statement_are_open_as_of_one_position() -> None:
     stream(fixture, "b", b"3")
     asked = begun(fixture)
     fixture.broker.produce.append(ALICE, DEFAULT_SCOPE, "a", 0, [b"open"])  # not committed
-    head, views = fixture.broker.queries.capability.open(asked.number, ["a", "missing", "b"])
+    head, views, _ = fixture.broker.queries.capability.open(asked.number, ["a", "missing", "b"])
     assert head == fixture.broker.position == fixture.broker.queries.capability.head(asked.number)
     assert [(s.topic.name, s.partitions[0].bounds) for s in views] == [("a", (0, 2)), ("b", (0, 1))]
 
@@ -344,6 +345,20 @@ def test_what_one_may_not_read_is_neither_listed_nor_opened() -> None:
     for name in ("closed", "missing"):  # the same, whether or not it is there
         with pytest.raises(AccessDenied, match=f"may not read '{name}'"):
             desk.open(asked.number, ["open", name])
+
+
+def test_a_typed_table_is_for_those_who_may_read_its_topic() -> None:
+    fixture = secured(may(Permission.READ), may(Permission.READ, topic="closed_typed"))
+    for name in ("open", "closed"):
+        topics = fixture.broker.state_log.state.topics[DEFAULT_SCOPE]
+        topics[name] = replace(topics[name], settings=TopicSettings(schema="order"))
+    desk = fixture.broker.queries.capability
+    asked = begun(fixture)
+    assert desk.names(asked.number) == ["open", "open_typed"]
+    opened = desk.open(asked.number, ["open_typed"])
+    assert opened.views == [] and [view.topic.name for view in opened.typed.values()] == ["open"]
+    with pytest.raises(AccessDenied, match="may not read 'closed'"):  # whoever may read a topic of the table's name
+        desk.open(asked.number, ["closed_typed"])
 
 
 def test_a_stream_of_health_information_needs_the_permission_for_that() -> None:

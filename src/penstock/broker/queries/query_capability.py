@@ -22,6 +22,7 @@ from penstock.broker.security.access import Access, Permission
 from penstock.broker.security.audit import Audit
 from penstock.broker.state.state import Topic
 from penstock.broker.state.state_log import StateLog
+from penstock.broker.tables.table import typed_name, typed_topic
 from penstock.broker.topics import topic_rules
 from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.broker.topics.topics import Topics
@@ -35,6 +36,7 @@ class Opened(NamedTuple):
 
     head: int
     views: list[ReadView]
+    typed: dict[str, ReadView]  # by the name of a typed table: the read view of its topic
 
 
 class QueryCapability:
@@ -125,21 +127,28 @@ class QueryCapability:
         statement = self.find(number)
         identity, scope, allows = statement.identity, statement.scope, self._access.allows
         found = topic_rules.in_scope(self._state_log.current(), scope)
-        return [topic.name for topic in found if allows(identity, Permission.READ, scope, topic.name)]
+        readable = [topic for topic in found if allows(identity, Permission.READ, scope, topic.name)]
+        known = self._known(statement)
+        typed = [name for topic in readable if (name := typed_name(known, topic)) is not None]
+        return sorted([*(topic.name for topic in readable), *typed])
 
     def open(self, number: int, names: Sequence[str]) -> Opened:
         """The streams with these names that exist; the sender must be allowed to read them. Valid once `pending_commit`
         is committed.
         """
         statement = self.find(number)
+        identity, scope = statement.identity, statement.scope
         with _Kept(statement):
-            for name in names:
-                self._access.require(statement.identity, Permission.READ, statement.scope, name)
             known = self._known(statement)
-            views = [
-                self._fetch.read_view(statement.identity, statement.scope, name) for name in names if name in known
-            ]
-        return Opened(self._state_log.engine.position, views)
+            topics = {name: found.name for name in names if (found := typed_topic(known, name)) is not None}
+            for name in names:
+                topic = topics.get(name, name)
+                if not self._access.allows(identity, Permission.READ, scope, topic):
+                    self._access.require(identity, Permission.READ, scope, name)  # the same, whether or not it exists
+                self._access.require(identity, Permission.READ, scope, topic)
+            views = [self._fetch.read_view(identity, scope, name) for name in names if name in known]
+            typed = {name: self._fetch.read_view(identity, scope, topic) for name, topic in topics.items()}
+        return Opened(self._state_log.engine.position, views, typed)
 
     def declare(self, number: int, name: str, declared: Declared | None, *, create: bool) -> CommitGroup:
         """Declare a stream as a table, or drop its declaration (None). Its position is the committed one, as its own is

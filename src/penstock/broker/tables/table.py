@@ -22,6 +22,7 @@ SPAN_OF_RETENTION: Final = 10  # a file of a table holds at most one tenth of wh
 FIRST_PAUSE: Final = 1_000_000  # backoff after a failure, µs; doubled with each further one
 LONGEST_PAUSE: Final = 300_000_000
 LOOKS_AT_ONCE: Final = 64  # topics examined by one search for a table to maintain
+TYPED_SUFFIX: Final = "_typed"  # of the name of a typed table, after that of its topic
 TYPED_VERSIONS: Final = 20  # of a schema, used to decode values
 TYPED_BYTES: Final = 4 << 20  # of the definitions in one job
 TROUBLE: Final = 3  # consecutive failures from which the operator is told
@@ -146,6 +147,19 @@ class JobDone(msgspec.Struct):
 
 
 # -- rules
+
+
+def typed_topic(topics: Mapping[str, Topic], name: str) -> Topic | None:
+    """The topic whose typed table has this name in SQL and Flight, if it may have one. A topic of that name comes
+    first."""
+    topic = topics.get(name.removesuffix(TYPED_SUFFIX)) if name.endswith(TYPED_SUFFIX) and name not in topics else None
+    return None if topic is None or topic.settings.schema is None else topic
+
+
+def typed_name(topics: Mapping[str, Topic], topic: Topic) -> str | None:
+    """The name of a topic's typed table, the opposite of `typed_topic`."""
+    name = f"{topic.name}{TYPED_SUFFIX}"
+    return None if topic.settings.schema is None or name in topics else name
 
 
 def next_build(

@@ -44,6 +44,7 @@ from penstock.broker.tables.table import (
     merged_bytes,
     merged_span,
     next_build,
+    typed_name,
 )
 from penstock.broker.topics import topic_rules
 from penstock.log.engine import CommitGroup, PartitionId, Retention, TieredReader, partition_id, topic_of
@@ -102,6 +103,11 @@ class Tables:
         found = topic_rules.find(self._state_log.current(), scope, topic)
         ends = self._ends(found)
         return TableDescription(self._ref(found), ends) if any(ends.values()) else None
+
+    def typed_name(self, topic: Topic) -> str | None:
+        """The name of the topic's typed table in SQL and Flight; None if it has none yet."""
+        kept = self._policy.typed and any(self._ends(topic).values())
+        return typed_name(self._state_log.state.topics[topic.scope], topic) if kept else None
 
     # -- repair
 

@@ -18,11 +18,13 @@ from penstock.workers.sql.rpc_messages import (
     Names,
     Opened,
     OpenRequest,
+    OpenStream,
     Position,
     StatementRequest,
     rebuilt,
 )
 from penstock.workers.sql.streams import ExpiryScan, Reading, TopicStream, statement_error
+from penstock.workers.sql.typed_stream import TypedTopicStream
 from penstock.workers.supervisor import Empty
 
 CHUNK: Final = 256  # streams per request to the broker, which bounds its time; those of a join are in one
@@ -62,13 +64,17 @@ class BrokerCatalog:
             request = OpenRequest(self._number, list(names[at : at + CHUNK]))
             opened = self._call("sql.open", request, Opened)
             self._head = opened.head if self._head is None else self._head
-            streams = [
-                TopicStream(one.read_view, one.declarations, one.created, opened.head, self._reading)
+            streams = {
+                one.typed or one.read_view.name: self._stream(one, opened.head, self._head)
                 for one in opened.streams
                 if one.created < self._head
-            ]
-            found.update({stream.name: stream.as_of(self._head) for stream in streams})
+            }
+            found.update(streams)
         return found
+
+    def _stream(self, opened: OpenStream, head: int, at: int) -> Stream:
+        topic = TopicStream(opened.read_view, opened.declarations, opened.created, head, self._reading).as_of(at)
+        return TypedTopicStream(opened.typed, topic, opened.read_view, self._reading) if opened.typed else topic
 
     def declare(self, name: str, declared: Declared | None, *, create: bool) -> int:
         found = self._call("sql.declare", Declaration(self._number, name, declared, create), Position).position

@@ -10,7 +10,7 @@ from penstock.broker.names import Scope
 from penstock.broker.queries.query import Declared
 from penstock.broker.state.offline import OfflineLog
 from penstock.broker.state.state import Topic
-from penstock.broker.tables.table import TablePolicy
+from penstock.broker.tables.table import TablePolicy, typed_name, typed_topic
 from penstock.broker.topics import topic_rules
 from penstock.flight.reading import Reader
 from penstock.log.engine import partition_id
@@ -18,6 +18,7 @@ from penstock.log.tables.location import table_ref
 from penstock.sql.catalog import Stream
 from penstock.workers.flight.rpc_messages import ReadViewMessage, ReadViewPartition, TableLocation
 from penstock.workers.sql.streams import ExpiryScan, Reading, TopicStream, statement_error
+from penstock.workers.sql.typed_stream import TypedTopicStream
 
 
 class DirectoryCatalog:
@@ -39,13 +40,20 @@ class DirectoryCatalog:
         """Does nothing: no new data can appear."""
 
     def names(self) -> list[str]:
-        return [topic.name for topic in topic_rules.in_scope(self._log.state, self._scope)]
+        known = self._log.state.topics.get(self._scope, {})
+        topics = topic_rules.in_scope(self._log.state, self._scope)
+        typed = [name for topic in topics if (name := typed_name(known, topic)) is not None]
+        return sorted([*(topic.name for topic in topics), *typed])
 
     def open(self, names: Sequence[str]) -> dict[str, Stream]:
         known = self._log.state.topics.get(self._scope, {})
-        return {name: self._stream(known[name]) for name in names if name in known}
+        typed = {name: topic for name in names if (topic := typed_topic(known, name)) is not None}
+        return {
+            **{name: self._stream(known[name]) for name in names if name in known},
+            **{name: self._stream(topic, name) for name, topic in typed.items()},
+        }
 
-    def _stream(self, topic: Topic) -> TopicStream:
+    def _stream(self, topic: Topic, typed: str = "") -> Stream:
         parts = []
         for number in range(topic.partitions):
             start, end = self._log.bounds(partition_id(topic.id, number))
@@ -56,7 +64,8 @@ class DirectoryCatalog:
         read_view = ReadViewMessage(
             topic.id, topic.name, self._now, horizon, parts, TableLocation(ref.url, dict(ref.options), {})
         )
-        return TopicStream(read_view, topic.settings.declarations, topic.position, self.head(), self._reading)
+        stream = TopicStream(read_view, topic.settings.declarations, topic.position, self.head(), self._reading)
+        return TypedTopicStream(typed, stream, read_view, self._reading) if typed else stream
 
     def declare(self, name: str, declared: Declared | None, *, create: bool) -> int:  # noqa: ARG002
         self._refuse()

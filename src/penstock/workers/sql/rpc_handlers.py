@@ -121,8 +121,9 @@ class SqlHandlers:
                 read_view_message.to_message(self._broker, statement.identity, statement.scope, read_view),
                 read_view.topic.settings.declarations,
                 read_view.topic.position,
+                name,
             )
-            for read_view in found.views
+            for name, read_view in (*(("", view) for view in found.views), *found.typed.items())
         ]
         await committed(self._broker.pending_commit)
         return Opened(found.head, streams)

@@ -77,6 +77,7 @@ class OpenStream(msgspec.Struct, array_like=True):
     read_view: ReadViewMessage
     declarations: Declarations
     created: int  # the position at which it was created, or -1
+    typed: str = ""  # the name of the topic's typed table, if that is what is read
 
 
 class Opened(msgspec.Struct, array_like=True):

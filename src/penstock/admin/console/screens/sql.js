@@ -38,7 +38,7 @@ export function sql(view) {
     replace(output, empty("No statement yet", "Every topic is a table under its name. Drag the slider to see the same statement in the past."));
     try {
       const [broker, topics] = await Promise.all([api.get("/broker", {}, { signal: view.signal }), api.all("/topics", {}, { signal: view.signal, most: 2000 })]);
-      tables = topics.map((each) => each.name);
+      tables = topics.flatMap((each) => (each.typed ? [each.name, each.typed] : [each.name]));
       slider.max = broker.position;
       slider.value = state.get("at") || broker.position;
       label();

@@ -79,7 +79,7 @@ export function topic(view) {
           kept
             ? definitions([["Location", h("code", kept.location)], ["Reaches to", Object.entries(kept.ends).map(([partition, end]) => h("div", `partition ${partition}: offset ${count(end)}`))]])
             : empty("No table", settings.table === false ? "This topic is not kept as a table." : "Closed segments are moved to a table; there is none yet."),
-          h("div.actions", { style: { "margin-top": "12px" } }, h("a.button.small", { href: link("/sql", { sql: `SELECT * FROM "${name.replaceAll('"', '""')}" LIMIT 100` }) }, "Query it with SQL")),
+          h("div.actions", { style: { "margin-top": "12px" } }, h("a.button.small", { href: link("/sql", { sql: `SELECT * FROM "${name.replaceAll('"', '""')}" LIMIT 100` }) }, "Query it with SQL"), summary.typed && h("a.button.small", { href: link("/sql", { sql: `SELECT * FROM "${summary.typed.replaceAll('"', '""')}" LIMIT 100` }) }, "Query its typed table")),
         ),
         card("Access", access(acl)),
       ),

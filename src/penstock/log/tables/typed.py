@@ -1,0 +1,22 @@
+"""The typed table beside the table of a topic, for readers. The table worker writes it."""
+
+from __future__ import annotations
+
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from penstock.log.tables.errors import plain, unreadable
+from penstock.log.tables.location import TableRef
+from penstock.log.tables.part_reader import FAILURES
+from penstock.log.tables.store import Store
+
+
+def open_typed(ref: TableRef) -> DeltaTable | None:
+    """The newest version, or None if there is none. `ref` is that of the typed table. Raises TableUnreadable."""
+    store = Store(ref)
+    try:
+        return DeltaTable(store.uri, storage_options=store.options)
+    except TableNotFoundError:
+        return None
+    except FAILURES as error:
+        raise unreadable(ref, plain(error)) from error

@@ -1,0 +1,114 @@
+"""The typed table of a topic with a schema, in SQL, the administration API and `penstock table`."""
+
+from __future__ import annotations
+
+import time
+import urllib.error
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from tests.console.demo import Api, encoded
+from tests.launcher import BrokerProcess, penstock
+from tests.moved import SECONDS, SETTINGS, move_to_tables
+
+pytestmark = pytest.mark.process
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"id": {"type": "string"}, "count": {"type": "integer"}, "place": {"type": "object"}},
+    "required": ["id"],
+}
+
+
+class Broker:
+    def __init__(self, process: BrokerProcess, data: Path) -> None:
+        self.api = Api(f"http://{process.address('http')}")
+        self.process, self.data = process, data
+        self.position = 0
+
+    def sql(self, text: str, position: int | None = None) -> Any:
+        return self.api("POST", "/sql", {"sql": text, "position": position})["rows"]
+
+    def refused(self, text: str) -> str:
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            self.sql(text)
+        return refused.value.read().decode()
+
+    def fill(self) -> None:
+        self.api("POST", "/schemas/order", {"kind": "json", "definition": encoded(SCHEMA)})
+        self.api("POST", "/topics", {"name": "orders", "partitions": 2, "settings": {"schema": "order"}})
+        self.api("POST", "/topics", {"name": "plain"})
+        self.append('{"id": "a", "count": 1}', '{"id": "b", "count": 2}')
+        self.position = self.api("GET", "/broker")["position"]
+        self.append('{"id": "c", "count": 30}', partition=1)
+        move_to_tables(self.process, self.data)
+        self.wait_for_typed(3)
+        self.append('{"id": "later", "count": 400}')  # only in the journal, so not in the typed table yet
+
+    def append(self, *values: str, partition: int = 0) -> None:
+        records = [{"value_text": value, "key_text": "k", "partition": partition} for value in values]
+        self.api("POST", "/topics/orders/records", {"records": records})
+
+    def wait_for_typed(self, rows: int) -> None:
+        deadline = time.monotonic() + SECONDS
+        while True:
+            found = list((self.data / "tables/default/default").glob("orders-*.typed"))
+            if found and DeltaTable.is_deltatable(str(found[0])) and DeltaTable(found[0]).count() >= rows:
+                return
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    data = tmp_path_factory.mktemp("typed") / "data"
+    with BrokerProcess(data, **SETTINGS).ready() as process:
+        made = Broker(process, data)
+        made.fill()
+        yield made
+
+
+def test_its_columns_are_those_of_the_schema(broker: Broker) -> None:
+    found = broker.sql("SELECT id, count, _partition, _offset, _key, _error, _door FROM orders_typed ORDER BY id")
+    assert found == [
+        ["a", 1, 0, 0, "k", None, "http"],
+        ["b", 2, 0, 1, "k", None, "http"],
+        ["c", 30, 1, 0, "k", None, "http"],
+    ]
+    described = {row[0]: row[1] for row in broker.sql("DESCRIBE orders_typed")}
+    assert (described["count"], described["_timestamp"], described["_key"]) == ("BIGINT", "TIMESTAMP", "VARCHAR")
+    assert broker.sql("SELECT COUNT(*), SUM(count) FROM Orders_Typed WHERE _timestamp <= now()") == [[3, 33]]
+    assert broker.sql("SELECT t.id FROM orders_typed t JOIN orders o ON o.id = t.id WHERE o.count > 2") == [["c"]]
+
+
+def test_it_is_listed_and_cannot_be_changed(broker: Broker) -> None:
+    listed = [row[0] for row in broker.sql("SHOW TABLES")]
+    assert "orders_typed" in listed and "plain_typed" not in listed
+    assert "insert into the topic" in broker.refused("INSERT INTO orders_typed (id) VALUES ('x')")
+    assert "exists" in broker.refused("CREATE TABLE orders_typed (id VARCHAR)")
+    assert "dropped with the topic" in broker.refused("DROP TABLE orders_typed")
+    assert "plain_typed" in broker.refused("SELECT * FROM plain_typed")
+
+
+def test_as_of_a_position_and_a_time(broker: Broker) -> None:
+    assert broker.sql("SELECT id FROM orders_typed ORDER BY id", broker.position) == [["a"], ["b"]]
+    assert broker.sql("SELECT id FROM orders_typed AS OF TIMESTAMP '2020-01-01 00:00:00'") == []
+
+
+def test_it_is_shown(broker: Broker) -> None:
+    topics = broker.api("GET", "/topics")["items"]
+    assert {topic["name"]: topic["typed"] for topic in topics if topic["name"] in ("orders", "plain")} == {
+        "orders": "orders_typed",
+        "plain": None,
+    }
+    assert broker.api("GET", "/tables/orders")["typed"] == "orders_typed"
+    said = penstock("table", "show", "orders", "--data-dir", str(broker.data)).stdout
+    assert "orders_typed" in said and "_schema_version" in said
+
+
+def test_a_topic_of_that_name_comes_first(broker: Broker) -> None:
+    broker.api("POST", "/topics", {"name": "plain_typed"})
+    assert broker.sql("SELECT COUNT(*) FROM plain_typed") == [[0]]
