@@ -42,6 +42,7 @@ HOT = (
     "broker/fetch/fetch_service",
     "broker/state/state_log",
     "broker/fetch/visible_read",
+    "broker/runtime/clock",
     "broker/runtime/metrics",
     "broker/runtime/turns",
     "broker/produce/partitioning",
@@ -54,6 +55,7 @@ HOT = (
     "doors/reply_queue",
     "transport/spin_budget",
     "wire/framing",
+    "doors/blipmq/produce_batch",
     "doors/blipmq/handlers/poll",
     "doors/blipmq/handlers/publish",
     "doors/blipmq/subscriptions",
@@ -73,6 +75,7 @@ HOT = (
     "wire/flymq/codec/coalesced_produce",
     "doors/flymq/session",
     "wire/kimberlite/frames",
+    "wire/rustlog/codec/binary_dialect",
     "wire/rustlog/frames",
     "doors/kimberlite/handlers/fetch",
     "doors/kimberlite/session",  # because its base is compiled, and a class that is not could not inherit from it

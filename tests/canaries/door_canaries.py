@@ -135,6 +135,18 @@ CANARIES: Final = (
         ),
     ),
     Canary(
+        "failed-commit-acknowledged-alone",
+        "acknowledge before sync",
+        "the only reply that waits for a group is sent as it is when that group is done, also if it failed",
+        "doors/reply_queue.py",
+        "waiting[0][0] is group and group.state is COMMITTED and",
+        "waiting[0][0] is group and",
+        (
+            "tests/doors/test_reply_queue.py::test_if_the_group_fails_the_only_reply_is_replaced",
+            "tests/doors/flymq/test_session.py::test_a_failed_commit_is_told_to_each",
+        ),
+    ),
+    Canary(
         "felix-cursor-off-by-one",
         "wrong moment",
         "a Felix subscription that starts at an offset begins behind it",

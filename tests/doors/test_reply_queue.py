@@ -59,6 +59,14 @@ def test_if_the_group_fails_each_reply_is_replaced() -> None:
     assert client.replies.held_bytes == 0
 
 
+def test_if_the_group_fails_the_only_reply_is_replaced() -> None:
+    client, group = Client(), CommitGroup()
+    client.replies.enqueue(b"a", group, sorry, 1000)
+    group.finish(OSError("full"))
+    assert client.sent == [b"<full>"]
+    assert client.replies.held_bytes == 0
+
+
 def test_groups_that_are_done_are_not_waited_for() -> None:
     client, good, bad = Client(), CommitGroup(), CommitGroup()
     good.finish()

@@ -61,6 +61,39 @@ class AppendContract:
             (None, b"3", (), 0),
         ]
 
+    def test_one_record_alone_is_kept_like_any_other(self, log: Harness) -> None:
+        log.now = 1_700_000_000_000_000
+        first = log.engine.append_record(A, b"1", door=3)
+        log.engine.append([Records(A, [b"2"], keys=[b"k"], headers=[(("n", b"x"),)], expires=[9])], door=3)
+        log.now -= SECOND  # a clock that is set back: times in a partition never go down
+        third = log.engine.append_record(A, b"", door=3)
+        other = log.engine.append_record(B, b"4", door=4)
+        assert (first.base_offsets, third.base_offsets, other.base_offsets) == ((0,), (2,), (0,))
+        assert third.group is other.group is first.group
+        assert third.timestamp == first.timestamp
+        assert other.timestamp == log.now
+        assert read_all(log.engine, A) == []
+        log.settle()
+        log.engine.append_record(A, b"5", door=4)
+        log.settle()
+        log.reopen()
+        assert [(r.offset, r.key, r.value, r.headers, r.timestamp, r.expires) for r in read_all(log.engine, A)] == [
+            (0, None, b"1", (), first.timestamp, 0),
+            (1, b"k", b"2", (("n", b"x"),), first.timestamp, 9),
+            (2, None, b"", (), first.timestamp, 0),
+            (3, None, b"5", (), first.timestamp, 0),
+        ]
+        assert values(read_all(log.engine, B)) == [b"4"]
+
+    def test_a_record_that_is_too_large_is_refused_however_it_is_appended(self, log: Harness) -> None:
+        large = bytes(128 << 20)
+        with pytest.raises(EntryTooLarge):
+            log.engine.append_record(A, large)
+        with pytest.raises(EntryTooLarge):
+            log.engine.append([Records(A, [large])])
+        assert log.engine.pending_bytes == 0
+        assert log.engine.next_offset(A) == 0
+
     def test_one_event_alone_is_kept_like_any_other(self, log: Harness) -> None:
         first = log.engine.append([], events=[b"1"])
         group = log.engine.append_event(b"2")

@@ -110,12 +110,23 @@ class ReplyQueue:
             waiting.popleft()
             self._ready.append(data)
 
+    def _release(self, group: CommitGroup) -> None:
+        """Send what this group held up."""
+        waiting = self.waiting
+        if len(waiting) == 1 and waiting[0][0] is group and group.state is COMMITTED and not self._ready:
+            _, data, _, holds = waiting.popleft()  # the only request of a client that waits for each reply
+            self.held_bytes -= len(data) + holds
+            if data:
+                self._send(data)
+        else:
+            self.flush()
+
     def _done(self, group: CommitGroup) -> None:
         self._watched.discard(group)
         if self._discarded:
             return
         try:
-            self.flush()
+            self._release(group)
         except Exception as error:
             if self._on_error is None:
                 raise

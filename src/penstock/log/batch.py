@@ -51,6 +51,7 @@ KEY_NULLS: Final = 2
 HEADERS: Final = 4
 EXPIRES: Final = 8
 
+RECORD_BYTES: Final = 16  # that a record takes besides its value: a timestamp and an offset, roughly
 MAX_BATCH_BYTES: Final = 1 << 30  # int32 offsets reach 2^31; half of it leaves room for every other column
 
 
@@ -113,7 +114,7 @@ class OpenBatch:
         self.values.extend(values)
         self._stamps.append(timestamp)
         self._counts.append(added)
-        self.byte_size += sum(map(len, values)) + 16 * added
+        self.byte_size += sum(map(len, values)) + RECORD_BYTES * added
         if keys is not None:
             if self.keys is None:
                 self.keys = [None] * before
@@ -135,6 +136,19 @@ class OpenBatch:
         elif self.expires is not None:
             self.expires.extend([0] * added)
 
+    def append(self, value: bytes, timestamp: int) -> None:
+        """`extend` by one record without key, headers and expiry."""
+        self.values.append(value)
+        self._stamps.append(timestamp)
+        self._counts.append(1)
+        self.byte_size += len(value) + RECORD_BYTES
+        if self.keys is not None:
+            self.keys.append(None)
+        if self.headers is not None:
+            self.headers.append(())
+        if self.expires is not None:
+            self.expires.append(0)
+
     def build(self, position: int) -> bytes:
         """The finished batch; `position` is the global position of its first record."""
         stamps = self._stamps
@@ -142,6 +156,8 @@ class OpenBatch:
             return _build_single(self.partition, self.base_offset, position, self.values[0], stamps[0], self.door)
         if len(stamps) == 1:
             timestamps = array("q", stamps) * len(self.values)
+        elif len(stamps) == len(self.values):
+            timestamps = array("q", stamps)
         else:
             timestamps = array("q", chain.from_iterable([t] * n for t, n in zip(stamps, self._counts, strict=True)))
         return _build(

@@ -229,6 +229,10 @@ class Engine(Protocol):
         """Append records and state events as one atomic entry. After a LogError nothing was appended. `door` is a
         number below 256 that is stored in the header of every batch; its meaning is up to the caller."""
 
+    def append_record(self, partition: PartitionId, value: bytes, door: int = 0) -> Appended:
+        """`append` of one record without key, headers and expiry: the fast path for clients that send one record at a
+        time."""
+
     def repeat_of(self, producer: Producer) -> Appended | None:
         """The outcome of the append that this one repeats; None if it is the next one of its producer."""
 

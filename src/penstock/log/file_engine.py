@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from penstock.log import recovery, retention, snapshots
-from penstock.log.batch import MAX_BATCH_BYTES
+from penstock.log.batch import MAX_BATCH_BYTES, RECORD_BYTES
 from penstock.log.committer import Committer
 from penstock.log.engine import (
     Appended,
@@ -182,6 +182,27 @@ class FileEngine:
         self._added(group, size)
         return Appended(group.outcome, base_offsets, now)
 
+    def append_record(self, partition: PartitionId, value: bytes, door: int = 0) -> Appended:
+        if self._closed or self._failure is not None:
+            self._check_writable()
+        if self._full is not None:
+            raise self._full
+        size = len(value) + RECORD_BYTES
+        if size > self.entry_bytes or size > MAX_BATCH_BYTES // 2:
+            raise EntryTooLarge(f"an append of {size} bytes; the log takes {self.entry_bytes}")
+        group = self._group_for(size)
+        log = self._partitions.get(partition)
+        if log is None:
+            log = self._partitions[partition] = PartitionLog()
+        now, offset = self._clock(), log.next_offset
+        if log.newest > now:
+            now = log.newest  # as in `append`
+        log.newest = now
+        log.next_offset = offset + 1
+        group.add_record(partition, value, offset, now, door)
+        self._added(group, size)
+        return Appended(group.outcome, (offset,), now)
+
     def repeat_of(self, producer: Producer) -> Appended | None:
         known = self._producers.check(producer)
         if known is None:
@@ -270,7 +291,8 @@ class FileEngine:
         group.byte_size += size
         group.appends += 1
         self.pending_bytes += size
-        self._committer.request()
+        if group.appends == 1:  # the others of the group go with the first
+            self._committer.request()
 
     # -- committing, driven by the committer
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from itertools import accumulate
 from typing import Final
 
@@ -32,11 +33,24 @@ class Latency:
             self._fold()
             self._next = self._folded = 0
 
+    def add_all(self, durations: list[int]) -> None:
+        end = self._next + len(durations)
+        if end < LATENCY_SAMPLES:
+            self._samples[self._next : end] = array("q", durations)
+            self._next = end
+        else:
+            for nanoseconds in durations:
+                self.add(nanoseconds)
+
     def _fold(self) -> None:
         """Add new samples to the buckets, in bulk."""
-        buckets, samples = self._buckets, self._samples[self._folded : self._next]
-        for nanoseconds in samples:
-            buckets[(nanoseconds - 1).bit_length()] += 1
+        buckets, samples = self._buckets, sorted(self._samples[self._folded : self._next])
+        counted = 0
+        while counted < len(samples):
+            index = (samples[counted] - 1).bit_length()
+            end = bisect_right(samples, 1 << index, counted)
+            buckets[index] += end - counted
+            counted = end
         self.count += len(samples)
         self._sum += sum(samples)
         self._folded = self._next

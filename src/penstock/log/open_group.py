@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from penstock.log.batch import Batch, OpenBatch
+from penstock.log.batch import RECORD_BYTES, Batch, OpenBatch
 from penstock.log.columns import Columns
 from penstock.log.engine import CommitGroup, PartitionId, Prepared, Records, Write
 from penstock.log.errors import OffsetMismatch
@@ -92,6 +92,17 @@ class PendingGroup:
             batches.append(last)
         last.extend(records.values, records.keys, records.headers, records.expires, timestamp)
 
+    def add_record(self, partition: int, value: bytes, offset: int, timestamp: int, door: int) -> None:
+        """`add` of one record without key, headers and expiry."""
+        batches = self._open_batches.get(partition)
+        if batches is None:
+            batches = self._open_batches[partition] = []
+        last = batches[-1] if batches else None
+        if last is None or isinstance(last, PreparedBatch) or last.byte_size >= BATCH_BYTES or last.door != door:
+            last = OpenBatch(partition, offset, door)
+            batches.append(last)
+        last.append(value, timestamp)
+
     def add_prepared(self, prepared: Prepared, offset: int, timestamp: int, door: int) -> None:
         partition = prepared.partition
         batches = self._open_batches.get(partition)
@@ -124,7 +135,7 @@ def size_of(writes: Sequence[Write], events: Sequence[bytes]) -> int:
         if isinstance(records, Prepared):
             size += records.columns.byte_size
             continue
-        size += sum(map(len, records.values)) + 16 * len(records.values)
+        size += sum(map(len, records.values)) + RECORD_BYTES * len(records.values)
         if records.keys is not None:
             size += sum([len(key) for key in records.keys if key is not None])
         if records.headers is not None:

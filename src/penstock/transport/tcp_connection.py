@@ -311,12 +311,14 @@ class Connection:
 
     def _take(self, data: bytes) -> None:
         """Process received bytes, in any phase before closing, and charge the turn for the time."""
-        turns = self._turns
+        turns, session = self._turns, self._session
         began = turns.timer()
-        if self._tls is None or not data:
+        if self._tls is not None and data:
+            self._decrypt(self._tls, data)
+        elif session is None:
             self._accept(data)
         else:
-            self._decrypt(self._tls, data)
+            self._feed(session, data)
         turns.charge(turns.timer() - began, self)
 
     def describe_work(self) -> dict[str, str]:
@@ -366,6 +368,9 @@ class Connection:
             if session is None:
                 return
             data, self._sniffed = self._sniffed, b""
+        self._feed(session, data)
+
+    def _feed(self, session: Session, data: bytes) -> None:
         try:
             session.receive(data)
         except Exception:

@@ -118,3 +118,17 @@ def test_a_topic_that_gets_the_id_of_one_that_never_was_begins_at_the_first_part
     second, _ = fixture.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "second", 3)
     assert second.id == first.id
     assert fixture.broker.partitioner.choose(second, None, [-1]) == [0]
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize("requested", [-2, -1, 0, 2, 3, 1 << 31])
+def test_one_record_alone_goes_where_it_would_among_others(partitions: int, requested: int) -> None:
+    alone, among = Partitioner(), Partitioner()
+    for _ in range(4):
+        try:
+            [expected] = among.choose(topic(partitions), None, [requested])
+        except PartitionNotFound as refused:
+            with pytest.raises(PartitionNotFound, match=str(refused)):
+                alone.choose_one(topic(partitions), requested)
+        else:
+            assert alone.choose_one(topic(partitions), requested) == expected

@@ -274,3 +274,17 @@ def test_a_write_that_fails_is_counted(fixture: BrokerFixture) -> None:
     fixture.broker.produce.append(ME, HERE, "t", 0, [b"lost"])
     fixture.commit()
     assert samples(fixture)["penstock_log_write_failures_total"] == 1
+
+
+def test_durations_that_are_noted_together_count_like_single_ones() -> None:
+    samples = [1, 2, 3, 4, 5, 4096, 4097, 1 << 20, (1 << 20) + 1, 1 << 40]
+    together, single = latencies.Latency(), latencies.Latency()
+    for _ in range(300):  # the ring of the last ones goes round several times
+        together.add_all(samples)
+        for nanoseconds in samples:
+            single.add(nanoseconds)
+    assert together.histogram() == single.histogram()
+    assert sorted(together.last()) == sorted(single.last())
+    buckets = dict(single.histogram()[0])
+    assert buckets[str(2**12 / 1e9)] == 300 * 6
+    assert buckets["+Inf"] == 300 * len(samples)

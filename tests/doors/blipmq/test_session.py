@@ -1167,6 +1167,7 @@ def test_errors_of_the_log_are_its_own(fixture: BrokerFixture) -> None:
         raise LogError("a secret path")
 
     fixture.engine.append = fixture.engine.append_event = refuse  # type: ignore[method-assign]
+    fixture.engine.append_record = refuse  # type: ignore[method-assign]
     assert peer.ask(polls(queue, 5), publish(b"w", first=6), PING) == [
         "NACK 5 500 storage error",
         "NACK 6 500 durable publish failed: storage error",

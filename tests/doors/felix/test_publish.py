@@ -65,13 +65,18 @@ def said(reply: Any) -> str:
 def appends(fixture: BrokerFixture, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many records each append has, from now on."""
     counts: list[int] = []
-    append = fixture.engine.append
+    append, append_record = fixture.engine.append, fixture.engine.append_record
 
     def counted(records: Any, *rest: Any) -> Any:
         counts.append(sum(len(each.values) for each in records))
         return append(records, *rest)
 
+    def counted_record(*record: Any) -> Any:
+        counts.append(1)
+        return append_record(*record)
+
     monkeypatch.setattr(fixture.engine, "append", counted)
+    monkeypatch.setattr(fixture.engine, "append_record", counted_record)
     return counts
 
 

@@ -74,6 +74,17 @@ class Partitioner:
         self._turns[topic.id] = turn
         return chosen
 
+    def choose_one(self, topic: Topic, requested: int) -> int:
+        """`choose` for one record without a key."""
+        partitions = topic.partitions
+        if not ANY <= requested < partitions:
+            raise PartitionNotFound(topic.name, requested, partitions)
+        if requested >= 0 or partitions == 1:
+            return max(requested, 0)
+        turn = self._turns.get(topic.id, 0)
+        self._turns[topic.id] = (turn + 1) % partitions
+        return turn
+
     def forget(self, topic: int) -> None:
         """The topic with this id was deleted."""
         self._turns.pop(topic, None)

@@ -14,6 +14,7 @@ from penstock.broker.produce.partitioning import ANY, Partitioner
 from penstock.broker.produce.validation import ProducedPartitioned, RecordValidator, by_partitions
 from penstock.broker.runtime.metrics import Metrics
 from penstock.broker.security.access import WRITE, Access, Identity
+from penstock.broker.state.state import Topic
 from penstock.broker.state.state_log import StateLog
 from penstock.broker.subscriptions.fanout import FanoutLog
 from penstock.broker.tenancy.quotas import Quotas
@@ -88,10 +89,15 @@ class ProduceService:
             self._quotas.check_room(scope.tenant)
         if found.settings.schema is None:
             size = self._validator.measure(values, keys)
-            records = Records(partition_id(found.id, partition), values, keys, headers, expires, expected_offset)
-            appended = self._engine.append((records,), (), producer, door)
+            place = partition_id(found.id, partition)
+            plain = keys is None and headers is None and expires is None
+            if plain and len(values) == 1 and expected_offset is None and producer is None:
+                appended = self._engine.append_record(place, values[0], door)
+            else:
+                records = Records(place, values, keys, headers, expires, expected_offset)
+                appended = self._engine.append((records,), (), producer, door)
             if self._subscribed and expires is None and not appended.repeated:
-                self._fanout.offer(records.partition, appended, values)
+                self._fanout.offer(place, appended, values)
         else:
             validated = self._validator.validate(
                 found, [partition] * len(values), values, keys, headers, expires, allow_dead_letters=allow_dead_letters
@@ -130,9 +136,11 @@ class ProduceService:
         found = topic_rules.find(self._current(), scope, topic)
         if self._tenants_over_quota:
             self._quotas.check_room(scope.tenant)
+        if len(values) == 1 and keys is None and headers is None and expires is None and found.settings.schema is None:
+            return self._append_record(found, values, partitions, started)
         chosen = self._partitioner.choose(found, keys, partitions)
         tracing, door = None if headers is None else metrics.tracing, metrics.caller.number
-        if len(values) == 1 and found.settings.schema is None:  # fast path for clients that send one record at a time
+        if len(values) == 1 and found.settings.schema is None:
             size = self._validator.measure(values, keys)
             records = Records(partition_id(found.id, chosen[0]), values, keys, headers, expires)
             appended = self._engine.append((records,), (), None, door)
@@ -154,6 +162,17 @@ class ProduceService:
         offsets = validated.offsets(appended.base_offsets)
         dead_lettered = {index: offsets[index] for index in validated.dead_lettered}
         return ProducedPartitioned(appended.group, validated.partitions, offsets, appended.timestamp, dead_lettered)
+
+    def _append_record(
+        self, topic: Topic, values: Sequence[bytes], partitions: Sequence[int], started: int
+    ) -> ProducedPartitioned:
+        """Append one record without key and headers: the fast path for clients that send one record at a time."""
+        metrics = self._metrics
+        chosen = self._partitioner.choose_one(topic, partitions[0])
+        size = self._validator.measure(values, None)
+        appended = self._engine.append_record(partition_id(topic.id, chosen), values[0], metrics.caller.number)
+        metrics.produced(appended.group, 1, size, started)
+        return ProducedPartitioned(appended.group, (chosen,), appended.base_offsets, appended.timestamp, {})
 
     def append_once(
         self,

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
+from msgspec import Struct
+
 from penstock.broker.errors import InvalidArgument, RecordRejected, RecordTooLarge
 from penstock.broker.limits import Limits
 from penstock.broker.queues import dead_letter
@@ -55,7 +57,7 @@ class ValidatedRecords(NamedTuple):
         return offsets
 
 
-class ProducedPartitioned(NamedTuple):
+class ProducedPartitioned(Struct, frozen=True):
     """The partition and offset of each record of `ProduceService.append_partitioned`. Valid once the group is
     committed.
     """

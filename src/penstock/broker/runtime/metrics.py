@@ -237,9 +237,8 @@ class Metrics:
             self.bytes_in += pending.bytes
             caller.messages_produced += pending.messages
             caller.bytes_in += pending.bytes
-            now, add = self.timer(), caller.produce_latency.add
-            for started in pending.started:
-                add(now - started)
+            now = self.timer()
+            caller.produce_latency.add_all([now - started for started in pending.started])
 
     def fetched(self, messages: int, size: int, started: int, caller: DoorMetrics | None = None) -> None:
         """Count fetched records. `caller` is given if the fetch had to wait, so that it is not the current caller."""

@@ -107,7 +107,8 @@ class BlipMqSession(RequestPipeline):
         if self._next == len(self._frames):
             self._held = 0
         else:
-            self._held -= sum([len(payload) for _, _, payload in request])
+            for _, _, payload in request:
+                self._held -= len(payload)
         return handler.function(self._context, request)
 
     def dispatch(self) -> None:

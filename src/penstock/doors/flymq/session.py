@@ -87,10 +87,10 @@ class FlyMqSession(RequestPipeline):
         if self._framer.error is not None:
             self.end_input()  # closed without an error reply, after earlier requests are answered
         if frames:
-            del self._frames[: self._next]
+            self._frames = frames if self._next == len(self._frames) else self._frames[self._next :] + frames
             self._next = 0
-            self._frames += frames
-            self._held += sum(map(_weight, frames))
+            for frame in frames:
+                self._held += _weight(frame)
 
     def _peek(self) -> FlyMqRequest | CoalescedProduce | None:
         if self._next == len(self._frames):
@@ -104,7 +104,7 @@ class FlyMqSession(RequestPipeline):
     def _invoke(self, handler: Handler | None, request: FlyMqRequest | CoalescedProduce) -> Outcome | None:
         self._next += 1
         if isinstance(request, CoalescedProduce):
-            self._held -= request.byte_size + len(request.values) * FRAME_BYTES
+            self._held -= _weight(request)
             return self._append(request)
         self._held -= _weight(request.frame)
         if handler is None:
@@ -144,6 +144,12 @@ class FlyMqSession(RequestPipeline):
             self._frames[self._next : self._next] = alone
             self._held += sum(map(_weight, alone))
             return None
+        if batch.keys is None and len(batch.values) == 1:
+            data = replies.encode_metadata(
+                batch.topic, produced.partitions[0], produced.offsets[0], produced.timestamp // 1000, NO_KEY,
+                len(batch.values[0]),
+            )  # fmt: skip
+            return Reply(data, produced.group)
         return Reply(_encode_batch(batch, produced.partitions, produced.offsets, produced.timestamp), produced.group)
 
     def _logged_in(self) -> bool:

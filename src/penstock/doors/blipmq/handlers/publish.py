@@ -24,6 +24,8 @@ MAX_PUBLICATIONS: Final = 1024  # cached for one connection
 def publish(context: BlipMqContext, frames: Sequence[f.Frame]) -> None:
     """Append the messages of adjacent PUBLISH frames, those to one topic together, unless a frame between them must
     keep its order (a refused one, or another QoS or TTL). Success is silent."""
+    if len(frames) == 1 and _publish_one(context, frames[0]):
+        return
     at = 0
     decode = codec.decode_publish if context.version == 1 else codec.decode_publish_v2
     collected: dict[str, ProduceBatch] = {}  # by topic
@@ -54,6 +56,28 @@ def publish(context: BlipMqContext, frames: Sequence[f.Frame]) -> None:
     _store(context, collected)
 
 
+def _publish_one(context: BlipMqContext, frame: f.Frame) -> bool:
+    """Append the message of a single frame, the fast path for publishers that send one at a time. False, and nothing is
+    done, unless this connection has published with the same topic, QoS and TTL before."""
+    _, correlation, payload = frame
+    fields = codec.decode_publish(payload) if context.version == 1 else codec.decode_publish_v2(payload)
+    if fields is None:
+        return False
+    publication, value = context.publications.get(payload[: fields[3]]), payload[fields[3] :]
+    if publication is None or publication.refusal is not None or len(value) > publication.limit:
+        return False
+    runs = [(0, [correlation])] if publication.qos else []
+    try:
+        group = _append(context, publication, [value])
+    except EXPECTED as error:
+        nack = publish_refused(error, context.version)
+        if runs or nack.code < INTERNAL_ERROR.code:
+            context.refuse(correlation, nack)
+    else:
+        context.replies.enqueue(b"", group, partial(_failed, context, runs), len(value))
+    return True
+
+
 def _store_one_by_one(context: BlipMqContext, publication: Publication, ids: list[int], values: list[bytes]) -> None:
     """Append messages one by one because some are refused: replies keep the order of the frames."""
     for at, (correlation, value) in enumerate(zip(ids, values, strict=True)):
@@ -74,7 +98,7 @@ def _store(context: BlipMqContext, collected: dict[str, ProduceBatch]) -> None:
     waiting = list(collected.values())
     for batch in waiting:
         try:
-            group = _append(context, batch)
+            group = _append(context, batch.publication, batch.values)
         except EXPECTED as error:
             if isinstance(error, RecordRejected) and len(batch.values) > 1:
                 waiting += batch.split()  # one of them is rejected: each gets its own reply
@@ -113,8 +137,7 @@ def _check(context: BlipMqContext, prefix: bytes) -> Publication:
     return publication
 
 
-def _append(context: BlipMqContext, batch: ProduceBatch) -> CommitGroup:
-    publication, values = batch.publication, batch.values
+def _append(context: BlipMqContext, publication: Publication, values: list[bytes]) -> CommitGroup:
     broker, identity, topic = context.broker, context.identity, publication.topic
     headers = list(repeat(AT_MOST_ONCE, len(values))) if publication.qos == 0 else None
     expires = None

@@ -18,6 +18,7 @@ from penstock.wire.flymq.opcodes import COMPRESSION_MASK, HEADER_SIZE
 
 _LENGTH: Final = struct.Struct(">I")
 _PARTITION: Final = struct.Struct(">i")
+MAX_NAME: Final = 1024  # bytes of a frame up to the end of its topic; longer names are refused anyway
 _FIXED: Final = 12  # bytes of a payload besides topic, key and value: two lengths and the partition
 
 
@@ -56,10 +57,11 @@ def coalesce_produce(data: bytes, start: int, max_bytes: int) -> CoalescedProduc
     have the same flags without compression, the same topic, and nothing after the partition; together they have at most
     `max_bytes`, except that the first may be larger. None if already the first does not qualify."""
     topic_end = start + HEADER_SIZE + 2 + int.from_bytes(data[start + HEADER_SIZE : start + HEADER_SIZE + 2])
+    if topic_end - start > MAX_NAME:
+        return None
     name = data[start + HEADER_SIZE : topic_end]  # with its length: equal topics are equal bytes
-    first, behind = _layouts(len(name))
     try:
-        topic = name[2:].decode()
+        topic, first, behind = _layout(name)
         kind, length, found, key_size, value_size = first(data, start)
     except (UnicodeDecodeError, struct.error):
         return None
@@ -99,9 +101,9 @@ def coalesce_produce(data: bytes, start: int, max_bytes: int) -> CoalescedProduc
     return CoalescedProduce(topic, keys or None, values, partitions, done - start)
 
 
-@lru_cache(maxsize=128)
-def _layouts(name: int) -> tuple[Callable[[bytes, int], Any], Callable[[bytes, int], Any]]:
-    """Unpackers of the fields up to the value's length, for records without a key: of the first frame, and of the
-    partition after a value with the next frame. `name`: bytes of the topic with its length."""
-    frame = f"II{name}sII"
-    return struct.Struct(f">{frame}").unpack_from, struct.Struct(f">i{frame}").unpack_from
+@lru_cache(maxsize=256)
+def _layout(name: bytes) -> tuple[str, Callable[[bytes, int], Any], Callable[[bytes, int], Any]]:
+    """The topic, and unpackers of the fields up to the value's length, for records without a key: of the first frame,
+    and of the partition after a value with the next frame. `name`: the topic with its length."""
+    frame = f"II{len(name)}sII"
+    return name[2:].decode(), struct.Struct(f">{frame}").unpack_from, struct.Struct(f">i{frame}").unpack_from

@@ -487,6 +487,14 @@ def _records_in_code_order(
     return chain.from_iterable(zip(heads, texts, map(_LENGTH.pack, sizes), values, strict=True))
 
 
+def encode_metadata(
+    topic: str, partition: int, offset: int, timestamp_ms: int, key_size: int, value_size: int
+) -> bytes:
+    """The frame of the reply to one PRODUCE."""
+    head, pack = _metadata_frame(topic)
+    return pack(head, partition, offset, timestamp_ms, key_size, value_size)
+
+
 def encode_metadata_batch(
     topic: str,
     partitions: Iterable[int],
