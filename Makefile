@@ -151,7 +151,7 @@ build/delta-connector/.ready: $(DELTA_POM) | build
 test-delta: $(VENV)/.ready-to-test build/spark-classes.jsa build/delta-connector/.ready ## tables as Delta's own connector for Spark reads them; needs mvn
 	$(BIN)/pytest tests/spark/test_delta_connector.py
 
-# Hadoop's S3 file system for Spark, some 700 MB, and an object store in Python, for tests/spark/test_s3a.py.
+# Hadoop's S3 file system for Spark, some 700 MB, and an object store in Python. Without them tests/spark/test_s3a.py is skipped.
 S3_POM = tests/spark/hadoop_aws/pom.xml
 build/hadoop-aws/.ready: $(S3_POM) | build
 	@command -v mvn >/dev/null || { echo "Hadoop's S3 file system comes by Maven, and there is no mvn on PATH." >&2; exit 1; }
