@@ -70,7 +70,7 @@ class Stream(Protocol):
 
 @runtime_checkable
 class Typed(Protocol):
-    """What distinguishes a typed stream."""
+    """The part of a stream that only a typed one has."""
 
     def schema(self) -> pa.Schema:
         """Its columns. Raises TableNotFound if there is no table yet."""
