@@ -17,7 +17,13 @@ HOME = BUILD / "spark-home"
 JAVA = (
     "-XX:TieredStopAtLevel=1",  # a quick compiler is worth more than a good one
     "-XX:+UseSerialGC",
+    "-Djdk.lang.Process.launchMechanism=VFORK",  # of chmod and readlink, two for each small file of a checkpoint
 )
+SPARK = {
+    "spark.sql.codegen.wholeStage": "false",  # to compile a plan takes longer than to interpret it for a few rows
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Settings, as far as neither the test nor the product has its own; `up` is tested without them."""
 
 
 def variables() -> dict[str, str]:
@@ -25,7 +31,7 @@ def variables() -> dict[str, str]:
     them as well, only slower."""
     archive = (f"-XX:SharedArchiveFile={ARCHIVE}",) if ARCHIVE.exists() else ()
     found = {
-        "JDK_JAVA_OPTIONS": " ".join((*JAVA, *archive)),
+        "JDK_JAVA_OPTIONS": " ".join((*JAVA, *archive, *(f"-D{name}={value}" for name, value in SPARK.items()))),
         "SPARK_CONF_DIR": "/nonexistent",  # a directory that has something in it would keep Java from the archive
     }
     return found | home() if (HOME / "jars").exists() else found

@@ -90,7 +90,7 @@ def test_text_instead_of_bytes(spark: SparkSession, data_dir: DataDir) -> None:
 @pytest.mark.parametrize(
     ("schema", "options", "said"),
     [
-        ("value string", {"subscribe": "t"}, "Column 'value' is binary, not string"),
+        ("value int", {"subscribe": "t"}, "Column 'value' is binary, not int"),
         (None, {"subscribe": "t", "startingOffset": "earliest"}, "did you mean 'startingOffsets'?"),
         (None, {"subscribe": "u"}, "There is no topic 'u'"),
     ],

@@ -30,6 +30,7 @@ from penstock.spark.pipelines.scaffold import write_project
 
 pytestmark = [needs_java, pytest.mark.spark]
 
+AS_USERS_HAVE_IT = '\n"spark.sql.codegen.wholeStage" = true\n"spark.sql.codegen.factoryMode" = "FALLBACK"\n'
 WINDOW_SECONDS = 2
 SECONDS = 480  # for each step: a very busy machine needs them, a quiet one 20
 
@@ -38,7 +39,7 @@ def test_up_with_a_killed_driver(tmp_path: Path) -> None:
     project = tmp_path / "data" / "pipeline"
     write_project(str(project), "shop", "continuous")
     file = project / "pipeline.toml"
-    text = file.read_text().partition("\n[spark.conf]")[0] + shop.QUICK
+    text = file.read_text().partition("\n[spark.conf]")[0] + shop.QUICK + AS_USERS_HAVE_IT
     for before, after in (
         ('"5 seconds"', '"1 second"'),
         ('"10 seconds"', '"1 second"'),
