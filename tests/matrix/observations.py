@@ -43,7 +43,7 @@ SETTINGS: Final = {
 }
 WITH_TABLES: Final = {
     "PENSTOCK_TABLES__ENABLED": "true",
-    "PENSTOCK_TABLES__CARE_SECONDS": "15",  # for each of some eighty tables, while they are read: half a core at 5
+    "PENSTOCK_TABLES__CARE_SECONDS": "15",  # for each of some eighty tables, while they are read
     "PENSTOCK_TABLES__KEEP_SECONDS": "0",
     "PENSTOCK_LOG__ROLL_SECONDS": "1",
 }
