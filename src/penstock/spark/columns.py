@@ -38,8 +38,7 @@ TYPES: Final[dict[str, DataType]] = {
 OPTIONAL: Final = ("headers", "door")  # only if requested
 
 TEXT: Final = ("key", "value")
-"""Columns that a schema may also have as `string`: the same bytes, as `CAST(value AS string)` makes it of them, but
-without the copies that Spark makes of a binary value in every row."""
+"""Columns that a schema may also have as `string`: the same bytes as `CAST(value AS string)` makes of them."""
 
 LOG_APPEND_TIME: Final = 1
 """The `timestampType` of every record: the broker sets the time when it is stored."""
