@@ -305,6 +305,7 @@ SERVICES: dict[str, tuple[type, set[str]]] = {
                 "sizes",
             ),
             *("trouble", "warm"),
+            "typed_name",  # of a topic that the caller was allowed to see
         },
     ),  # what the server and its process for tables call
     "transactions": (Transactions, {"abandon", "commit", "rollback", "sweep"}),  # two by an id that only its owner has

@@ -156,7 +156,7 @@ class TestRunning:
         for _ in range(8):
             assert len(sql(seeded_dir, 'SELECT "offset", data FROM large ORDER BY 1')) == 20
             pids |= set(workers(broker.process.pid, "penstock.workers.sql.main"))
-        assert len(pids) == 1
+        assert len(pids) <= 2  # one of them may have been near its limit before
 
     def test_a_statement_that_takes_too_long_is_ended_and_others_are_served(
         self, seeded_dir: Path, broker: BrokerProcess
