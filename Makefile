@@ -74,7 +74,7 @@ pytest: $(VENV)/.ready-to-test build/spark-classes.jsa
 	$(PYTEST) 3 || { code=$$?; echo $$code >build/pytest.code; exit $$code; }
 
 unit: $(VENV)/.ready-to-test
-	$(PYTEST) 3 -m unit --hypothesis-profile quick
+	$(PYTEST) 4 -m unit --hypothesis-profile quick
 
 # Types are checked while tests run, which now and then wait; what mypy says comes below what they say.
 define BESIDE_TYPES
