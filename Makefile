@@ -149,7 +149,7 @@ build/delta-connector/.ready: $(DELTA_POM) | build
 	@touch $@
 
 test-delta: $(VENV)/.ready-to-test build/spark-classes.jsa build/delta-connector/.ready ## tables as Delta's own connector for Spark reads them; needs mvn
-	$(BIN)/pytest tests/spark/test_delta_connector.py
+	$(BIN)/pytest tests/spark/test_delta_connector.py $(DELTA)
 
 # Hadoop's S3 file system for Spark, some 700 MB, and an object store in Python. Without them tests/spark/test_s3a.py is skipped.
 S3_POM = tests/spark/hadoop_aws/pom.xml

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).parent.parent
 ON_KAFKA = "tests on Kafka"
+WITH_DELTA = "tests with the connector"
 PASSES = "def test_{name}(): pass\n"
 FAILS = "def test_{name}(): assert False\n"
 UNSTEADY = """
@@ -39,11 +40,14 @@ def ci(directory: Path, *suite: str, types: str = "true", kafka: str = "true") -
         ".venv/bin/mypy": f"#!/bin/sh\n{types}\n",
         ".venv/bin/python": f'#!/bin/sh\nexec {sys.executable} "$@"\n',
         ".venv/bin/pytest": f'#!/bin/sh\n[ "$1" = tests/kafka ] && echo {ON_KAFKA} "$@" && {{ {kafka}; exit; }}\n'
+        f'[ "$1" = tests/spark/test_delta_connector.py ] && echo {WITH_DELTA} && exit\n'
         f'exec {sys.executable} -m pytest "$@"\n',
         ".venv/.ready-to-test": "",
         "tools/mvn": "#!/bin/sh\n",
         "tests/kafka/pom.xml": "",
         "build/kafka/.ready": "",
+        "tests/spark/delta_connector/pom.xml": "",
+        "build/delta-connector/.ready": "",
         **{f"test_{at}.py": text.format(name=at) for at, text in enumerate(suite)},
     }.items():
         path = directory / name
@@ -69,9 +73,9 @@ def test_tests_that_pass_alone_are_named(tmp_path: Path) -> None:
     assert ON_KAFKA in out
 
 
-def test_where_maven_is_real_kafka_nodes_come_last(tmp_path: Path) -> None:
+def test_where_maven_is_what_it_brings_comes_last(tmp_path: Path) -> None:
     passed, out = ci(tmp_path, PASSES)
-    assert passed and 0 < out.index("1 passed") < out.index(ON_KAFKA), out
+    assert passed and 0 < out.index("1 passed") < out.index(WITH_DELTA) < out.index(ON_KAFKA), out
 
 
 def test_those_that_fail_on_kafka_get_a_second_look_too(tmp_path: Path) -> None:
