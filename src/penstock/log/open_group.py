@@ -82,18 +82,15 @@ class PendingGroup:
         self.appends = 0
 
     def add(self, records: Records, offset: int, timestamp: int, door: int) -> None:
-        partition = records.partition
-        batches = self._open_batches.get(partition)
-        if batches is None:
-            batches = self._open_batches[partition] = []
-        last = batches[-1] if batches else None
-        if last is None or isinstance(last, PreparedBatch) or last.byte_size >= BATCH_BYTES or last.door != door:
-            last = OpenBatch(partition, offset, door)
-            batches.append(last)
-        last.extend(records.values, records.keys, records.headers, records.expires, timestamp)
+        batch = self._batch_for(records.partition, offset, door)
+        batch.extend(records.values, records.keys, records.headers, records.expires, timestamp)
 
     def add_record(self, partition: int, value: bytes, offset: int, timestamp: int, door: int) -> None:
         """`add` of one record without key, headers and expiry."""
+        self._batch_for(partition, offset, door).append(value, timestamp)
+
+    def _batch_for(self, partition: int, offset: int, door: int) -> OpenBatch:
+        """The partition's open batch, or a new one from this offset on if it is full or of another door."""
         batches = self._open_batches.get(partition)
         if batches is None:
             batches = self._open_batches[partition] = []
@@ -101,7 +98,7 @@ class PendingGroup:
         if last is None or isinstance(last, PreparedBatch) or last.byte_size >= BATCH_BYTES or last.door != door:
             last = OpenBatch(partition, offset, door)
             batches.append(last)
-        last.append(value, timestamp)
+        return last
 
     def add_prepared(self, prepared: Prepared, offset: int, timestamp: int, door: int) -> None:
         partition = prepared.partition
