@@ -21,7 +21,7 @@ from tests.e2e.test_blipmq import take
 from tests.e2e.test_kimberlite import Peer
 from tests.e2e.test_kimberlite_tenants import flight_log, pushed, through_flight
 from tests.e2e.test_tables import SMALL as TABLES
-from tests.e2e.test_tables import handed_over
+from tests.e2e.test_tables import journal_bytes, until
 from tests.launcher import BrokerProcess, penstock
 
 from penstock.broker.names import Scope
@@ -499,7 +499,7 @@ def test_the_past_comes_from_a_table_and_the_seam_does_not_show(tmp_path: Path) 
             doors.felix.publish_batches("old", [values[at : at + 20] for at in range(0, 300, 20)])
             doors.flymq.produce_with_ttl("old", values[300], 1)
             doors.felix.publish_batches("old", [values[at : at + 20] for at in range(301, 600, 20)])
-            await asyncio.to_thread(handed_over, data)
+            await asyncio.to_thread(until, lambda: 0 < journal_bytes(data) < sum(map(len, values)))
             wire.link.resume()
             await wire.until(lambda: halted.over or len(halted.events) >= len(events))
             assert halted.events == events

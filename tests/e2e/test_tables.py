@@ -9,7 +9,7 @@ import signal
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -58,6 +58,14 @@ def journal_files(folder: Path) -> list[str]:
     return sorted(path.name for path in (folder / "journal").glob("*.journal"))
 
 
+def journal_bytes(folder: Path) -> int:
+    size = 0
+    for name in journal_files(folder):
+        with suppress(FileNotFoundError):  # removed since the folder was listed
+            size += (folder / "journal" / name).stat().st_size
+    return size
+
+
 def table_files(folder: Path) -> list[Path]:
     return list((folder / "tables").rglob("*.parquet"))
 
@@ -68,8 +76,11 @@ def fill(client: RustLog, topic: str, count: int = 400, size: int = 800) -> None
 
 
 def handed_over(folder: Path) -> None:
-    """Wait until the first journal files are gone: what they held is in tables only."""
-    until(lambda: journal_files(folder)[0] > "00000000000000000001.journal")
+    """Wait until the first journal files are gone: what they held is in tables only.
+
+    A first file with nothing but the creation of topics goes before there is any table.
+    """
+    until(lambda: table_files(folder) and journal_files(folder)[0] > "00000000000000000001.journal")
 
 
 def read_all(client: RustLog, topic: str, offset: int = 0) -> list[FetchedRecord]:
