@@ -29,6 +29,8 @@ HOT = (
     "log/file_engine",
     "log/group_format",
     "log/index",
+    "log/journal",
+    "log/kafka/engine",
     "log/latency",
     "log/segment",
     "log/partition",

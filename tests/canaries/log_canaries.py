@@ -37,7 +37,7 @@ CANARIES: Final = (
         "skip a checksum",
         "a batch that is read from the disk is served without a look at its checksum",
         "log/reading.py",
-        "batch = check(data if len(places) == 1 else data[at : at + length])",
+        "batch = check(data if len(ranges) == 1 else data[at : at + length])",
         "batch = Batch(data if len(places) == 1 else data[at : at + length])",
         (
             "tests/crash/test_damage.py::test_verify_finds_whatever_opening_or_reading_refuses",
@@ -146,7 +146,7 @@ CANARIES: Final = (
         "seam-served-twice",
         "table and journal both serve an offset",
         "a read across the seam goes on in the table although the journal begins, and then reads the journal too",
-        "log/file_engine.py",
+        "log/journal.py",
         "seam = first if files else table_end",
         "seam = table_end",
         (

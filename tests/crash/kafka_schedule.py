@@ -27,6 +27,7 @@ from penstock.log.kafka import committer as committing
 from penstock.log.kafka import opening as opening_cells
 from penstock.log.kafka.checkpoint import Source
 from penstock.log.kafka.committer import CommitterSettings, KafkaCommitter
+from penstock.log.kafka.engine import ReplicatedEngine
 from penstock.log.kafka.fencing import Kind, Stamp
 from penstock.log.kafka.opening import CellOpening
 
@@ -34,6 +35,10 @@ SOURCE = Source("cluster", "topic", "test", 0)
 BY_HAND = CommitterSettings(patience_seconds=60, poll_seconds=0)
 FAULTS = ("lose", "silent", "twice", "late")
 Work = Callable[[], None]
+
+
+class WatchedReplicatedEngine(WatchedEngine, ReplicatedEngine):
+    """`WatchedEngine`, on Kafka."""
 
 
 class Turns:
@@ -103,7 +108,7 @@ class SteppedCommitter:
             elif choice < 0.9:
                 self.hear()
             elif choice < 0.95:
-                self._committer.aside(self._committer._store_checkpoint)
+                self._committer.run_in_background(self._committer._store_checkpoint)
             else:
                 self._turns.queue("upkeep").append(self._committer._keep_up)
         return True
@@ -228,7 +233,7 @@ def stepped(turns: Turns) -> Iterator[None]:
         patch.object(committing, "time", clock),
         patch.object(committing, "Worker", turns.worker),
         patch.object(committing, "threading", threads),
-        patch.object(opening_cells, "FileEngine", WatchedEngine),
+        patch.object(opening_cells, "ReplicatedEngine", WatchedReplicatedEngine),
     ):
         yield
 

@@ -61,7 +61,7 @@ class LaggingCommitter:
         self._rng = rng
         self._log: Log
         self._written: tuple[Any, Exception | None] | None = None  # not completed yet
-        self._aside: list[Callable[[], None]] = []
+        self._background: list[Callable[[], None]] = []
 
     def attach(self, log: Log) -> None:
         self._log = log
@@ -69,12 +69,12 @@ class LaggingCommitter:
     def request(self) -> None:
         """Nothing: `run` commits."""
 
-    def aside(self, work: Callable[[], None]) -> None:
-        self._aside.append(work)
+    def run_in_background(self, work: Callable[[], None]) -> None:
+        self._background.append(work)
 
     def run(self) -> bool:
-        if self._aside and self._rng.random() < 0.4:
-            self._aside.pop(0)()
+        if self._background and self._rng.random() < 0.4:
+            self._background.pop(0)()
         if self._written is None:
             sealed = self._log.seal()
             if sealed is None:
@@ -109,13 +109,13 @@ class LaggingCommitter:
         self._log.complete(sealed, error)
 
     def drain(self) -> None:
-        while self._aside:
-            self._aside.pop(0)()
-        while self._written is not None or self._aside or self.run():
+        while self._background:
+            self._background.pop(0)()
+        while self._written is not None or self._background or self.run():
             if self._written is not None:
                 self._complete()
-            while self._aside:
-                self._aside.pop(0)()
+            while self._background:
+                self._background.pop(0)()
 
 
 @dataclass(slots=True)

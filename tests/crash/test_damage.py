@@ -308,7 +308,7 @@ def group_places() -> list[tuple[str, int, int, int]]:
     disk, places, before = journal().disk.copy(), [], 0
     for sequence in sequences(disk):
         for group in Scan(Segment.open(disk, sequence, writable=False)).groups():
-            places.append((journal_path(sequence), group.place, group.place + len(group.data), before))
+            places.append((journal_path(sequence), group.file_offset, group.file_offset + len(group.data), before))
             before += bool(group.entries)
     assert before == len(journal().model.groups)
     return places

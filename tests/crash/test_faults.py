@@ -373,7 +373,7 @@ class Beside(InlineCommitter):
         self._done: list[Callable[[], None]] = []
         self._thread: threading.Thread | None = None
 
-    def aside(self, work: Callable[[], None]) -> None:
+    def run_in_background(self, work: Callable[[], None]) -> None:
         self._work.append(work)
 
     def again(self) -> None:

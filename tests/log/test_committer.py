@@ -254,13 +254,13 @@ def test_other_work_is_done_in_order_and_holds_up_no_group(loop: asyncio.Abstrac
     committer = ThreadCommitter(loop)
     log = ToyLog(committer)
     for number in range(3):
-        committer.aside(lambda number=number: work(number))  # type: ignore[misc]
+        committer.run_in_background(lambda number=number: work(number))  # type: ignore[misc]
     loop.run_until_complete(settled(log.append("a")))
     assert (log.disk, done) == ([["a"]], [])
     may_work.set()
     committer.drain()  # waits for that work too
     assert done == [0, 1, 2]
-    committer.aside(lambda: work(3))  # at once: there is no thread any more
+    committer.run_in_background(lambda: work(3))  # at once: there is no thread any more
     assert done == [0, 1, 2, 3]
 
 
@@ -273,9 +273,9 @@ def test_failing_work_does_not_end_the_thread(
     def broken() -> None:
         raise ZeroDivisionError
 
-    committer.aside(broken)
+    committer.run_in_background(broken)
     done = threading.Event()
-    committer.aside(done.set)
+    committer.run_in_background(done.set)
     assert done.wait(30)
     loop.run_until_complete(settled(log.append("a")))
     committer.drain()

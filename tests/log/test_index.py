@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.log.checksum import crc32c
-from penstock.log.index import BatchPlace, Extent, FileIndex, IndexDamaged
+from penstock.log.index import BatchRange, Extent, FileIndex, IndexDamaged
 
 
 class Entry:
-    def __init__(self, partition: int, base: int, count: int, place: BatchPlace, stamp: int) -> None:
+    def __init__(self, partition: int, base: int, count: int, place: BatchRange, stamp: int) -> None:
         self.partition, self.base, self.count, self.place, self.stamp = partition, base, count, place, stamp
 
 
@@ -27,7 +27,7 @@ def journals(draw: st.DrawFn) -> list[Entry]:
         partition = draw(st.sampled_from(list(ends)))
         count, length = draw(st.integers(1, 5)), 8 * draw(st.integers(1, 40))
         stamp = draw(st.integers(-20, 100))
-        entries.append(Entry(partition, ends[partition], count, BatchPlace(position, length), stamp))
+        entries.append(Entry(partition, ends[partition], count, BatchRange(position, length), stamp))
         ends[partition] += count
         position += length
     return entries
@@ -101,13 +101,13 @@ def test_the_summaries_are_true(form: object, entries: list[Entry]) -> None:
 
 @FORMS
 def test_a_partition_that_is_not_in_the_file(form: object) -> None:
-    index = form(index_of([Entry(1, 0, 1, BatchPlace(4096, 88), 5)]))  # type: ignore[operator]
+    index = form(index_of([Entry(1, 0, 1, BatchRange(4096, 88), 5)]))  # type: ignore[operator]
     assert index.partition(2) is None
     assert index.extent(2) is None
 
 
 def test_a_closed_index_reads_only_the_partition_it_is_asked_for() -> None:
-    index = index_of([Entry(p, 0, 1, BatchPlace(4096 + 88 * p, 88), 5) for p in range(100)])
+    index = index_of([Entry(p, 0, 1, BatchRange(4096 + 88 * p, 88), 5) for p in range(100)])
     data = index.encode()
     asked: list[int] = []
 
@@ -117,27 +117,27 @@ def test_a_closed_index_reads_only_the_partition_it_is_asked_for() -> None:
 
     index.close(load)
     found = index.partition(42)
-    assert found is not None and list(found.from_offset(0)) == [BatchPlace(4096 + 88 * 42, 88)]
+    assert found is not None and list(found.from_offset(0)) == [BatchRange(4096 + 88 * 42, 88)]
     assert asked == [24]
 
 
 def test_a_reader_sees_batches_that_are_added_while_it_reads() -> None:
-    index = index_of([Entry(1, 0, 1, BatchPlace(4096, 88), 5)])
+    index = index_of([Entry(1, 0, 1, BatchRange(4096, 88), 5)])
     live = index.partition(1)
     assert live is not None
     places = live.from_offset(0)
-    assert next(places) == BatchPlace(4096, 88)
+    assert next(places) == BatchRange(4096, 88)
     index.add(1, 1, 1, 4184, 88, 6)
-    assert list(places) == [BatchPlace(4184, 88)]
+    assert list(places) == [BatchRange(4184, 88)]
 
 
 # -- damage
 
 SIDE_FILE = index_of(
     [
-        Entry(1, 0, 3, BatchPlace(4096, 88), 5),
-        Entry(2, 7, 1, BatchPlace(4184, 96), 6),
-        Entry(1, 3, 1, BatchPlace(4280, 88), 4),
+        Entry(1, 0, 3, BatchRange(4096, 88), 5),
+        Entry(2, 7, 1, BatchRange(4184, 96), 6),
+        Entry(1, 3, 1, BatchRange(4280, 88), 4),
     ]
 ).encode()
 

@@ -12,9 +12,9 @@ from tests.log.kafka.sim_journal import SimJournal
 
 from penstock.log.committer import InlineCommitter
 from penstock.log.errors import LogUnavailable
-from penstock.log.file_engine import FileEngine
 from penstock.log.kafka.cell import Cell
 from penstock.log.kafka.checkpoint import store
+from penstock.log.kafka.engine import ReplicatedEngine
 from penstock.log.kafka.fencing import Kind, Stamp, Term, View
 from penstock.server.owner_watch import PROBE_SECONDS, SUSPECT_SECONDS, OwnerWatch
 from penstock.transport.endpoint import Endpoint
@@ -34,7 +34,7 @@ class Watched:
         monkeypatch.setattr("penstock.log.kafka.cell.time.monotonic", lambda: self.now)
         disk = SimDisk()
         store(disk, source(), View())
-        engine = FileEngine(disk, SMALL, committer=InlineCommitter(), clock=lambda: START)
+        engine = ReplicatedEngine(disk, SMALL, committer=InlineCommitter(), clock=lambda: START)
         self.cell = Cell(self.journal, engine, View())
         bounds = self.journal.bounds
 

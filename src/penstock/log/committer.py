@@ -45,7 +45,7 @@ class Committer(Protocol):
     def request(self) -> None:
         """Called after an append."""
 
-    def aside(self, work: Callable[[], None]) -> None:
+    def run_in_background(self, work: Callable[[], None]) -> None:
         """Run other blocking work, in order, without delaying the groups."""
 
     def drain(self) -> None:
@@ -73,7 +73,7 @@ class InlineCommitter:
         self._log.complete(sealed, _write(self._log, sealed))
         return True
 
-    def aside(self, work: Callable[[], None]) -> None:
+    def run_in_background(self, work: Callable[[], None]) -> None:
         work()
 
     def drain(self) -> None:
@@ -88,7 +88,7 @@ class ThreadCommitter:
         self._loop = loop
         self._log: Log | None = None
         self._commits = Worker("penstock-commit")
-        self._aside = Worker("penstock-aside")
+        self._background = Worker("penstock-background")
         self._scheduled = False
         self._writing: Any = None  # the group that the thread is writing
         self._outcome: Exception | None = None  # of that group, after the write
@@ -143,11 +143,11 @@ class ThreadCommitter:
         self._log.complete(sealed, error)
         self.request()
 
-    def aside(self, work: Callable[[], None]) -> None:
+    def run_in_background(self, work: Callable[[], None]) -> None:
         if self._stopped:
             work()
         else:
-            self._aside.put(work)
+            self._background.put(work)
 
     def drain(self) -> None:
         log = self._log
@@ -156,7 +156,7 @@ class ThreadCommitter:
             return
         self._stopped = True
         self._commits.stop()
-        self._aside.stop()
+        self._background.stop()
         if self._writing is not None:
             sealed, error = self._writing, self._outcome
             self._writing = self._outcome = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -20,8 +20,6 @@ from penstock.log.batch import MAX_BATCH_BYTES, RECORD_BYTES
 from penstock.log.committer import Committer
 from penstock.log.engine import (
     Appended,
-    Bounds,
-    ClosedFile,
     CommitGroup,
     Durability,
     GroupState,
@@ -29,11 +27,9 @@ from penstock.log.engine import (
     PartitionId,
     Prepared,
     Producer,
-    ReadPlan,
     Reclaimed,
     Recovered,
     Retention,
-    TieredReader,
     Write,
 )
 from penstock.log.errors import (
@@ -45,31 +41,30 @@ from penstock.log.errors import (
     LogReadOnly,
     LogUnavailable,
     OffsetMismatch,
-    OffsetOutOfRange,
 )
 from penstock.log.files import Files
 from penstock.log.group_format import CORE, ENGINE, HEADER_SIZE, encode_event
+from penstock.log.journal import Journal
 from penstock.log.latency import Latency
 from penstock.log.open_group import PendingGroup, check_writes, size_of
 from penstock.log.partition import PartitionLog, Tail
 from penstock.log.producers import Produced
-from penstock.log.reading import BatchCache, DiskPlan, ReadyPlan, files_from, first_at
-from penstock.log.recovery import ForeignGroup, Trimmed
-from penstock.log.removal import remove_files
+from penstock.log.reading import BatchCache
+from penstock.log.recovery import Trimmed
+from penstock.log.removal import PendingRemoval, in_snapshots, remove_files
 from penstock.log.segment import Segment, SegmentWriter
 from penstock.log.settings import LogSettings as LogSettings
-from penstock.log.tiered_read import TieredReadPlan, offset_in_table
-from penstock.log.tiering_state import TieringState, closed_files, extents_of, new_ends, usage
+from penstock.log.tiering_state import TieringState, extents_of, new_ends
 
 logger = logging.getLogger(__name__)
 
 SYNC_INTERVAL: Final = 1_000_000  # µs between syncs at the levels `written` and `memory`
 ABOUT_TO_BE_WRITTEN: Final = 0.001  # s
-DOUBTFUL: Final = "outcome unknown: the disk failed during the write, which may be stored, or not"
+OUTCOME_UNKNOWN: Final = "outcome unknown: the disk failed during the write, which may be stored, or not"
 IDLE: Final = 1_000_000  # µs without a commit, after which an empty group proves that the last was synced
 
 
-class FileEngine:
+class FileEngine(Journal):
     """See `penstock.log.engine.Engine`."""
 
     def __init__(self, files: Files, settings: LogSettings, *, committer: Committer, clock: Callable[[], int]) -> None:
@@ -92,7 +87,14 @@ class FileEngine:
         events = recovery.replay(opened.files, snapshot.group if snapshot else 0, opened.last_group, opened.events)
         self._core_events: list[bytes] | None = []  # for a call of `recover` before the first commit
         view = recovery.rebuild(opened.files, opened.held, opened.last_group, snapshot, events, self._core_events)
-        self._segments = opened.files
+        super().__init__(
+            opened.files,
+            view.ranges,
+            view.dropped,
+            view.table_ends,
+            BatchCache(settings.cache_bytes),
+            self._stop_writing,
+        )
         self._writer = SegmentWriter(
             files,
             settings.file_bytes,
@@ -102,17 +104,10 @@ class FileEngine:
             opened.position,
             filled=settings.durability is Durability.SYNCED,
         )
-        self._partitions: dict[int, PartitionLog] = {
-            partition: PartitionLog(start, end) for partition, (start, end) in view.ranges.items()
-        }
         for partition, newest in recovery.newest_timestamps(opened.files, view.table_ends).items():
             self._partition(PartitionId(partition)).newest = newest
-        self._dropped = view.dropped
         self._producers = view.producers
-        self._table_ends = view.table_ends
-        self._tiered: TieredReader | None = None
         self._tail = Tail(settings.tail_bytes)
-        self._cache = BatchCache(settings.cache_bytes)
 
         self._last_group = self._sealed_group = self._opened_at = opened.last_group  # committed; sealed; found at start
         self.position = self._sealed_position = opened.position
@@ -122,15 +117,14 @@ class FileEngine:
 
         self._snapshot_source: Callable[[], bytes] | None = None
         self._since_snapshot = 0
-        self._want_snapshot = self._want_witness = self._want_roll = False
-        self._witnessed = True  # no commit since the last empty group
+        self._want_snapshot = self._want_empty_group = self._want_roll = False
+        self._ends_empty = True  # the last group is an empty one
         self._last_commit = self._last_sync = clock()
-        self._let_go = (0, 0)  # sequence of the last unneeded file, and the group since which it is
+        self._pending_removal = PendingRemoval()
         self.reclaimed = Reclaimed(0, 0)
         self.commit_latency = Latency()
         self.write_failures = 0
-        self.owner_term: tuple[str, int] | None = None  # set by a committer whose journal can have other owners
-        self._on_late_commit: Callable[[], None] = lambda: None
+        self.owner_term: tuple[str, int] | None = None  # set where the journal can have other owners
         self._committer = committer
         committer.attach(self)
 
@@ -281,12 +275,6 @@ class FileEngine:
         self._open.append(group)
         return group
 
-    def _partition(self, partition: PartitionId) -> PartitionLog:
-        log = self._partitions.get(partition)
-        if log is None:
-            log = self._partitions[partition] = PartitionLog()
-        return log
-
     def _added(self, group: PendingGroup, size: int) -> None:
         group.byte_size += size
         group.appends += 1
@@ -303,7 +291,7 @@ class FileEngine:
     def seal(self) -> PendingGroup | None:
         if self._open:
             group = self._open.pop(0)
-        elif self._failure is None and (self._want_snapshot or self._want_witness or self._want_roll):
+        elif self._failure is None and (self._want_snapshot or self._want_empty_group or self._want_roll):
             group = PendingGroup()
         else:
             return None
@@ -312,7 +300,7 @@ class FileEngine:
             self._sealed_group, self._sealed_position, self._clock(), must_sync=self._syncs, roll=self._want_roll
         )
         self._sealed_position += group.advance
-        self._want_roll = self._want_witness = False
+        self._want_roll = self._want_empty_group = False
         self._in_flight.append(group)
         if not self._open:
             # The broker has applied every event appended so far: a snapshot is correct only after the last of them.
@@ -331,7 +319,7 @@ class FileEngine:
             entries = [batches[0].data]
         elif batches:
             entries = [*entries, *[batch.data for batch in sealed.batches]]
-        sealed.file, sealed.place = self._writer.write(
+        sealed.file, sealed.file_offset = self._writer.write(
             sealed.number, sealed.position, entries, sealed.advance, sealed.timestamp, roll=sealed.roll
         )
         if sealed.must_sync:
@@ -349,25 +337,25 @@ class FileEngine:
             self._publish(sealed)
         if sealed.batches:
             self._tail.written(len(sealed.batches))
-        self._witnessed = not sealed.advance
+        self._ends_empty = not sealed.advance
         if (snapshot := sealed.snapshot) is not None:
-            self._committer.aside(lambda: self._store_snapshot(sealed.number, snapshot))
+            self._committer.run_in_background(lambda: self._store_snapshot(sealed.number, snapshot))
 
     def _index(self, sealed: PendingGroup) -> None:
         segment = sealed.file
         while (closed := self._segments[-1]) is not segment:
             self._segments.append(self._writer.started.pop(0))
-            self._committer.aside(partial(self._close_file, closed))
-        at = sealed.place + HEADER_SIZE
+            self._committer.run_in_background(partial(self._close_file, closed))
+        at = sealed.file_offset + HEADER_SIZE
         if sealed.events:
             at += sum(map(len, sealed.events))
         for batch in sealed.batches:
             length = len(batch.data)
             segment.index.add(batch.partition, batch.base_offset, batch.count, at, length, batch.max_timestamp)
             at += length
-        self._since_snapshot += at - sealed.place
+        self._since_snapshot += at - sealed.file_offset
         if self._writer.end >= self._writer.spare_wanted_at and self._writer.wants_spare():
-            self._committer.aside(self._writer.prepare_spare)
+            self._committer.run_in_background(self._writer.prepare_spare)
 
     def _close_file(self, segment: Segment) -> None:
         """Write the index of a closed file. If that fails, it stays in memory, and is rebuilt at the next start."""
@@ -419,9 +407,11 @@ class FileEngine:
             self._stop_writing(error)
         cause: LogError | None = self._failure or self._full
         assert cause is not None
-        doubtful = self._failure is not None and self._writer.may_hold(sealed.number)
+        unknown = self._failure is not None and self._writer.may_hold(sealed.number)
         self._in_flight.insert(0, sealed)
-        self._give_up(lambda group: CommitFailed(f"{DOUBTFUL}: {error}") if group is sealed and doubtful else cause)
+        self._give_up(
+            lambda group: CommitFailed(f"{OUTCOME_UNKNOWN}: {error}") if group is sealed and unknown else cause
+        )
 
     def _give_up(self, reason: Callable[[PendingGroup], LogError]) -> None:
         """Fail all uncommitted groups, and notify each with its reason."""
@@ -445,168 +435,6 @@ class FileEngine:
             self._failure = LogReadOnly(f"the log is read-only until the broker is started again: {reason}")
             logger.critical("%s", self._failure)
 
-    # -- for a journal on Kafka: called by its committer, on the appending thread
-
-    @property
-    def last_group(self) -> int:
-        """Number of the last committed group."""
-        return self._last_group
-
-    @property
-    def first_group(self) -> int:
-        """Number of the first group in the segments; earlier ones are in tables and snapshots."""
-        return self._segments[0].first_group
-
-    @property
-    def newest_segment(self) -> Segment:
-        return self._segments[-1]
-
-    @property
-    def in_flight(self) -> bool:
-        """Whether a group is sealed and not committed."""
-        return bool(self._in_flight)
-
-    def sync_segments(self) -> bool:
-        """Sync. Whether everything written so far survives a loss of power. Works while closing, too. Blocks; any
-        thread."""
-        self._sync()
-        return self._failure is None or isinstance(self._failure, LogUnavailable)
-
-    def abandon(self, cause: LogError, unknown: Collection[PendingGroup] = ()) -> None:
-        """Fail all uncommitted groups, and accept no more: until `resume` if the cause is LogUnavailable, otherwise
-        until a restart. Groups in `unknown` may be in the journal all the same, and return by `ingest`."""
-        if self._failure is None or isinstance(self._failure, LogUnavailable):
-            self.write_failures += 1
-            self._failure = cause
-            logger.error("%s", cause)
-        self._give_up(lambda group: CommitFailed(f"outcome unknown: {cause}") if group in unknown else cause)
-
-    def refuse_appends(self, cause: LogUnavailable) -> None:
-        """Take no appends until `resume`. Groups still come by `ingest`."""
-        self._failure = cause
-
-    def resume(self) -> None:
-        """Accept appends again."""
-        if isinstance(self._failure, LogUnavailable):
-            self._failure = None
-
-    def ingest(self, group: ForeignGroup) -> None:
-        """Commit a group read from the journal. It must be the next one, and no other may be in flight. Writes to the
-        disk; raises OSError, LogFull or LogDamaged."""
-        assert not self._in_flight and not self._open
-        pending = PendingGroup()
-        pending.events, pending.batches = group.events, group.batches
-        pending.number, pending.position, pending.timestamp = group.number, group.position, group.timestamp
-        pending.advance, pending.must_sync, pending.roll, pending.published = group.advance, False, False, False
-        self.write(pending)
-        self._sealed_group, self._sealed_position = group.number, group.position + group.advance
-        for event in group.own_events:
-            if isinstance(event, Produced):
-                self._producers.replay(event)
-            elif isinstance(event, Trimmed):
-                for partition, start in event.starts.items():
-                    pending.trims[PartitionId(partition)] = max(start, pending.trims.get(PartitionId(partition), 0))
-                if event.drop:
-                    pending.drops |= event.starts.keys()
-            else:
-                self._table_ends.replay(event.ends, self._dropped)
-        for batch in group.batches:
-            log = self._partition(PartitionId(batch.partition))
-            log.next_offset, log.newest = batch.end_offset, max(log.newest, batch.max_timestamp)
-        self._index(pending)
-        self._publish(pending)
-        if pending.batches:
-            self._tail.written(len(pending.batches))
-        self._witnessed = not group.advance
-
-    def on_late_commit(self, callback: Callable[[], None]) -> None:
-        self._on_late_commit = callback
-
-    def committed_late(self) -> None:
-        """Called after groups were ingested while the broker had the log open."""
-        self._on_late_commit()
-
-    # -- reading
-
-    def bounds(self, partition: PartitionId) -> Bounds:
-        log = self._partitions.get(partition)
-        return Bounds(log.start, log.high_watermark) if log else Bounds(0, 0)
-
-    def next_offset(self, partition: PartitionId) -> int:
-        log = self._partitions.get(partition)
-        return log.next_offset if log else 0
-
-    def read(self, partition: PartitionId, offset: int, max_bytes: int, max_records: int) -> ReadPlan:
-        log = self._partitions.get(partition) or _EMPTY
-        if offset < log.start:
-            raise OffsetOutOfRange(offset, log.start, log.high_watermark)
-        if offset >= log.high_watermark or max_records <= 0:
-            return ReadyPlan([])
-        slices = log.slices(offset, max_bytes, max_records)
-        if slices is not None:
-            return ReadyPlan(slices)
-        files, first = files_from(self._segments, partition, offset)
-        table_end = self._table_ends.get(partition).offset
-        in_table = offset < table_end and (not files or offset < first)
-        plan = DiskPlan(
-            files,
-            partition,
-            first if in_table else offset,
-            log.high_watermark,
-            max_bytes,
-            max_records,
-            self._cache,
-            self._stop_writing,
-        )
-        if not in_table:
-            return plan
-        seam = first if files else table_end
-        return TieredReadPlan(self._tiered, partition, offset, seam, max_bytes, max_records, plan if files else None)
-
-    def offset_at(self, partition: PartitionId, timestamp: int) -> int | None:
-        bounds, segments = self.bounds(partition), list(self._segments)
-        if bounds.start < self._table_ends.get(partition).offset:
-            files, first = files_from(segments, partition, bounds.start)
-            if not files or bounds.start < first:
-                found = offset_in_table(self._tiered, partition, timestamp, bounds.start)
-                if found is not None:
-                    return found
-        return first_at(segments, partition, timestamp, bounds, self._cache)
-
-    def read_tiered_from(self, tiered: TieredReader) -> None:
-        self._tiered = tiered
-
-    def watch(self, partition: PartitionId, callback: Callable[[], None]) -> None:
-        self._partition(partition).watchers.append(callback)
-
-    def unwatch(self, partition: PartitionId, callback: Callable[[], None]) -> None:
-        if (log := self._partitions.get(partition)) is not None:  # otherwise it was dropped meanwhile
-            log.watchers.remove(callback)
-
-    def segment_count(self, partition: PartitionId) -> int:
-        start, end = self.bounds(partition)
-        extents = [segment.index.extent(partition) for segment in self._segments]
-        held = [extent for extent in extents if extent is not None and extent.end_offset > start]
-        only_in_table = start < (held[0].first_offset if held else end)
-        return len(held) + only_in_table
-
-    # -- tables
-
-    def closed_files(self) -> list[ClosedFile]:
-        starts = {partition: log.start for partition, log in self._partitions.items()}
-        return closed_files(self._segments[:-1], self._table_ends, starts, self._dropped)
-
-    def table_end(self, partition: PartitionId) -> int:
-        return self._table_ends.get(partition).offset
-
-    def stored_bytes(self, partition: PartitionId, offset: int) -> int:
-        extents = (segment.index.extent(partition) for segment in self._segments)
-        return sum(extent.byte_size for extent in extents if extent is not None and extent.first_offset >= offset)
-
-    def usage(self) -> dict[int, int]:
-        starts = {partition: log.start for partition, log in self._partitions.items()}
-        return usage(self._segments, self._table_ends, starts)
-
     # -- state
 
     def recover(self) -> Recovered:
@@ -617,6 +445,9 @@ class FileEngine:
             replayed = recovery.replay(self._segments, after, self._last_group)
             events = [payload for owner, payload in replayed if owner == CORE]
         return Recovered(snapshot.core if snapshot else None, iter(events), list(self.notes))
+
+    def on_late_commit(self, callback: Callable[[], None]) -> None:
+        """Nothing to call back for: a group that failed here is never committed later."""
 
     def snapshot_from(self, source: Callable[[], bytes]) -> None:
         self._snapshot_source = source
@@ -657,17 +488,17 @@ class FileEngine:
         if self._failure is not None or self._closed:
             return
         if self._full is not None:
-            self._committer.aside(self._find_room)
+            self._committer.run_in_background(self._find_room)
         if self._settings.durability is not Durability.SYNCED and now - self._last_sync >= SYNC_INTERVAL:
             self._last_sync = now
-            self._committer.aside(self._sync)
+            self._committer.run_in_background(self._sync)
         active = self._segments[-1]
         if now - active.created >= self._settings.roll_seconds * 1_000_000 and active.index.partitions():
             self._want_roll = True
-        if not self._witnessed and now - self._last_commit >= IDLE:
-            self._want_witness = True
+        if not self._ends_empty and now - self._last_commit >= IDLE:
+            self._want_empty_group = True
         self._retain(now, retention)
-        if (self._want_roll or self._want_witness or self._want_snapshot) and self._full is None:
+        if (self._want_roll or self._want_empty_group or self._want_snapshot) and self._full is None:
             self._committer.request()
 
     def _find_room(self) -> None:
@@ -707,30 +538,16 @@ class FileEngine:
         if moved:
             self.trim(moved)
         wanted_from = {partition: max(start, self.table_end(partition)) for partition, start in starts.items()}
-        count = self._lasting(retention.removable(closed, wanted_from))
-        if not count:
-            return
-        # The state in these files must be in every snapshot that a start may use.
-        kept = snapshots.groups(self._files)
-        covered = kept[0] if len(kept) == snapshots.KEPT else 0
-        removed = [segment for segment in self._segments[:count] if segment.index.last_group <= covered]
-        if len(removed) < count:
+        unneeded = self._segments[: retention.removable(closed, wanted_from)]
+        if self._publishes_early:
+            unneeded = self._pending_removal.synced(unneeded, self._last_group, self._writer.synced_through)
+        removed = in_snapshots(self._files, unneeded)
+        if len(removed) < len(unneeded):
             self._want_snapshot = True
         if removed:
             self._segments = self._segments[len(removed) :]
-            self._committer.aside(lambda: self._remove(removed))
+            self._committer.run_in_background(lambda: self._remove(removed))
             self._forget_dropped()
-
-    def _lasting(self, count: int) -> int:
-        """The number of oldest segments that may be removed now. At level `memory` a trim, or an advance of a table
-        end, takes effect before it is written; the files that it frees are kept until it is synced."""
-        if not self._publishes_early or not count:
-            return count
-        sequence, group = self._let_go
-        if self._writer.synced_through < group:
-            return 0
-        self._let_go = (self._segments[count - 1].sequence, self._last_group)
-        return sum(segment.sequence <= sequence for segment in self._segments[:count])
 
     def _remove(self, segments: list[Segment]) -> None:
         self._sync()  # the trims and table ends that allow the removal must be durable before it
@@ -753,13 +570,10 @@ class FileEngine:
         if self._closed:
             return
         self._closed = True
-        self._want_snapshot = self._want_witness = True  # with the last group
+        self._want_snapshot = self._want_empty_group = True  # with the last group
         self._committer.drain()
         self._sync()
         for segment in self._segments:
             segment.file.close()
         if self._tiered is not None:
             self._tiered.close()
-
-
-_EMPTY: Final = PartitionLog()

@@ -64,7 +64,7 @@ class GroupHeader(NamedTuple):
     advance: int
 
 
-EntryPlace = tuple[bool, int, int]
+EntryRange = tuple[bool, int, int]
 """(whether it is a batch, start, end) of an entry, relative to the start of its group."""
 
 
@@ -130,9 +130,9 @@ def search_pattern(salt: int) -> tuple[bytes, bytes]:
     return GROUP_MAGIC, salt.to_bytes(8, "little")
 
 
-def walk(data: bytes, header: GroupHeader) -> list[EntryPlace]:
+def walk(data: bytes, header: GroupHeader) -> list[EntryRange]:
     """The entries of the whole group in `data`. Raises GroupDamaged if one is invalid."""
-    places = []
+    entries = []
     at = HEADER_SIZE
     end = header.length
     while at < end:
@@ -143,9 +143,9 @@ def walk(data: bytes, header: GroupHeader) -> list[EntryPlace]:
             raise GroupDamaged("an entry runs past its group")
         if crc32c(data[at : at + length]) != INTACT:
             raise GroupDamaged("wrong checksum of an entry")
-        places.append((magic == BATCH_MAGIC, at, at + length))
+        entries.append((magic == BATCH_MAGIC, at, at + length))
         at += length
-    checksums = b"".join([data[end - 4 : end] for _, _, end in places])
-    if len(places) != header.entries or crc32c(checksums) != header.entries_checksum:
+    checksums = b"".join([data[end - 4 : end] for _, _, end in entries])
+    if len(entries) != header.entries or crc32c(checksums) != header.entries_checksum:
         raise GroupDamaged("entries and header of a group do not belong together")
-    return places
+    return entries

@@ -56,7 +56,7 @@ def may_expire(tailer: Tailer, partition: PartitionId, start: int, end: int) -> 
     for file in tailer.holding(partition, start, end):
         index, read = partition_index(file, partition), file.file.read
         for at in range(*batch_span(index, start, end)):
-            flags = read((index.places[at] >> 32) + _FLAGS_AT, 1)  # there may be many: read only the flags
+            flags = read((index.ranges[at] >> 32) + _FLAGS_AT, 1)  # there may be many: read only the flags
             if not flags or flags[0] & EXPIRES:
                 return True
     return False
@@ -64,8 +64,8 @@ def may_expire(tailer: Tailer, partition: PartitionId, start: int, end: int) -> 
 
 def _group_end(tailer: Tailer, file: Segment, index: PartitionIndex, which: int) -> int:
     """The global position after the commit group of a batch."""
-    place = index.places[which]
-    return tailer.group_end(file, (place >> 32) + (place & 0xFFFFFFFF))
+    span = index.ranges[which]
+    return tailer.group_end(file, (span >> 32) + (span & 0xFFFFFFFF))
 
 
 class _Header(NamedTuple):
@@ -75,11 +75,11 @@ class _Header(NamedTuple):
 
 
 def _header(file: Segment, index: PartitionIndex, which: int) -> _Header:
-    place = index.places[which] >> 32
-    data = file.file.read(place, HEADER_SIZE)
+    file_offset = index.ranges[which] >> 32
+    data = file.file.read(file_offset, HEADER_SIZE)
     if len(data) < HEADER_SIZE:
-        raise LogDamaged(file.path, place, "the file ends early")
+        raise LogDamaged(file.path, file_offset, "the file ends early")
     header = _Header(*BATCH_HEADER.unpack(data)[6:9])
     if header.base != index.bases[which]:  # the checksum is verified when records are read
-        raise LogDamaged(file.path, place, f"offset {header.base} where offset {index.bases[which]} belongs")
+        raise LogDamaged(file.path, file_offset, f"offset {header.base} where offset {index.bases[which]} belongs")
     return header

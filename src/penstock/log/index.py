@@ -24,7 +24,7 @@ _HEAD: Final = struct.Struct("<4sIQQqQ")
 _SUMMARY: Final = struct.Struct("<QQQQqQ")
 
 
-class BatchPlace(NamedTuple):
+class BatchRange(NamedTuple):
     position: int
     length: int
 
@@ -36,38 +36,38 @@ class PartitionIndex:
     last.
     """
 
-    __slots__ = ("bases", "byte_size", "end_offset", "places", "stamps")
+    __slots__ = ("bases", "byte_size", "end_offset", "ranges", "stamps")
 
     def __init__(self) -> None:
         self.bases = array("q")
-        self.places = array("q")  # position << 32 | length
+        self.ranges = array("q")  # position << 32 | length
         self.stamps = array("q")  # the highest timestamp up to this batch
         self.end_offset = 0
         self.byte_size = 0
 
     def add(self, base: int, count: int, position: int, length: int, max_timestamp: int) -> None:
         stamps = self.stamps
-        self.places.append(position << 32 | length)
+        self.ranges.append(position << 32 | length)
         stamps.append(max(max_timestamp, stamps[-1]) if stamps else max_timestamp)
         self.end_offset = base + count
         self.byte_size += length
         self.bases.append(base)
 
-    def from_offset(self, offset: int) -> Iterator[BatchPlace]:
-        """Places of the batch that holds `offset` and of all later ones."""
-        bases, places = self.bases, self.places
+    def from_offset(self, offset: int) -> Iterator[BatchRange]:
+        """Ranges of the batch that holds `offset` and of all later ones."""
+        bases, ranges = self.bases, self.ranges
         i = max(bisect_right(bases, offset) - 1, 0)
         while i < len(bases):
-            place = places[i]
-            yield BatchPlace(place >> 32, place & 0xFFFFFFFF)
+            span = ranges[i]
+            yield BatchRange(span >> 32, span & 0xFFFFFFFF)
             i += 1
 
-    def from_time(self, timestamp: int) -> Iterator[BatchPlace]:
-        """Places from the first batch that has a record not older than `timestamp`."""
+    def from_time(self, timestamp: int) -> Iterator[BatchRange]:
+        """Ranges from the first batch that has a record not older than `timestamp`."""
         i = bisect_left(self.stamps, timestamp, 0, len(self.bases))
         while i < len(self.bases):
-            place = self.places[i]
-            yield BatchPlace(place >> 32, place & 0xFFFFFFFF)
+            span = self.ranges[i]
+            yield BatchRange(span >> 32, span & 0xFFFFFFFF)
             i += 1
 
 
@@ -137,7 +137,7 @@ class FileIndex:
         except FileNotFoundError:  # just removed; `reach_by` has replaced `_load` before
             data = self._load(self._sections[partition], 3 * size)
         found = PartitionIndex()
-        for column, at in ((found.bases, 0), (found.places, size), (found.stamps, 2 * size)):
+        for column, at in ((found.bases, 0), (found.ranges, size), (found.stamps, 2 * size)):
             column.frombytes(data[at : at + size])
         found.end_offset = extent.end_offset
         found.byte_size = extent.byte_size
@@ -156,7 +156,7 @@ class FileIndex:
                     extent.max_timestamp, extent.batches,
                 )
             )  # fmt: skip
-            columns += [live.bases.tobytes(), live.places.tobytes(), live.stamps.tobytes()]
+            columns += [live.bases.tobytes(), live.ranges.tobytes(), live.stamps.tobytes()]
         body = b"".join(
             [
                 _HEAD.pack(_MAGIC, 0, self.last_group, self.end_position, self.max_timestamp, len(summaries))[8:],

@@ -48,10 +48,10 @@ class PendingGroup:
         "drops",
         "events",
         "file",
+        "file_offset",
         "must_sync",
         "number",
         "outcome",
-        "place",
         "position",
         "published",
         "roll",
@@ -62,7 +62,7 @@ class PendingGroup:
     )
 
     file: Segment  # in which it was written
-    place: int  # its position in the file
+    file_offset: int  # its position in the file
     write_ns: int  # duration of the write
     number: int
     position: int  # before the group

@@ -10,7 +10,7 @@ from typing import Final
 from penstock.log.batch import Batch, BatchDamaged, RecordSlice, check
 from penstock.log.engine import Bounds
 from penstock.log.errors import LogDamaged
-from penstock.log.index import BatchPlace
+from penstock.log.index import BatchRange
 from penstock.log.segment import Segment
 from penstock.log.slice_collector import SliceCollector
 
@@ -121,36 +121,36 @@ class DiskPlan:
                     yield file, batch
 
 
-def runs(places: Iterator[BatchPlace], wanted: int) -> Iterator[list[BatchPlace]]:
+def runs(ranges: Iterator[BatchRange], wanted: int) -> Iterator[list[BatchRange]]:
     """Runs of adjacent batches, to be read together."""
-    run: list[BatchPlace] = []
-    for place in places:
+    run: list[BatchRange] = []
+    for span in ranges:
         if run:
             start, end = run[0].position, run[-1].position + run[-1].length
-            size = place.position + place.length - start
-            apart = place.position - end > _GAP_BYTES or max(place.length, run[-1].length) > _SMALL_BYTES
+            size = span.position + span.length - start
+            apart = span.position - end > _GAP_BYTES or max(span.length, run[-1].length) > _SMALL_BYTES
             if apart or size > min(max(wanted, _GAP_BYTES), _READ_BYTES):
                 yield run
                 run = []
-        run.append(place)
+        run.append(span)
     if run:
         yield run
 
 
-def read_batches(file: Segment, places: list[BatchPlace], cache: BatchCache) -> Iterator[Batch]:
-    """The batches at these adjacent places, with one read. Raises LogDamaged."""
-    if len(places) == 1 and (cached := cache.get(file.sequence, places[0].position)) is not None:
+def read_batches(file: Segment, ranges: list[BatchRange], cache: BatchCache) -> Iterator[Batch]:
+    """The batches at these adjacent ranges, with one read. Raises LogDamaged."""
+    if len(ranges) == 1 and (cached := cache.get(file.sequence, ranges[0].position)) is not None:
         yield cached
         return
-    start = places[0].position
-    data = file.file.read(start, places[-1].position + places[-1].length - start)
-    for position, length in places:
+    start = ranges[0].position
+    data = file.file.read(start, ranges[-1].position + ranges[-1].length - start)
+    for position, length in ranges:
         at = position - start
         try:
-            batch = check(data if len(places) == 1 else data[at : at + length])
+            batch = check(data if len(ranges) == 1 else data[at : at + length])
         except BatchDamaged as error:
             raise LogDamaged(file.path, position, str(error)) from None
-        if len(places) == 1:
+        if len(ranges) == 1:
             cache.put(file.sequence, position, batch)
         yield batch
 
@@ -180,8 +180,8 @@ def first_at(
             continue
         index = segment.index.partition(partition)
         assert index is not None
-        for place in index.from_time(timestamp):
-            (batch,) = read_batches(segment, [place], cache)
+        for span in index.from_time(timestamp):
+            (batch,) = read_batches(segment, [span], cache)
             if batch.end_offset <= bounds.start:
                 continue
             first = max(batch.base_offset, bounds.start)

@@ -164,9 +164,9 @@ def index_groups(file: Segment, scan: Scan, events: list[Event] | None = None) -
             partition, base, count, max_timestamp = outline(group.data, start)
             expected = ends.get(partition, base)
             if base != expected:
-                raise LogDamaged(file.path, group.place, f"offset {base} where offset {expected} belongs")
+                raise LogDamaged(file.path, group.file_offset, f"offset {base} where offset {expected} belongs")
             ends[partition] = base + count
-            add(partition, base, count, group.place + start, end - start, max_timestamp)
+            add(partition, base, count, group.file_offset + start, end - start, max_timestamp)
     file.index.last_group = scan.next_group - 1
     file.index.end_position = scan.end
 

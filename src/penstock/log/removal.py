@@ -6,10 +6,36 @@ import contextlib
 import logging
 from collections.abc import Iterator, Sequence
 
+from penstock.log import snapshots
 from penstock.log.files import Files
 from penstock.log.segment import DIRECTORY, Segment, index_path
 
 logger = logging.getLogger(__name__)
+
+
+class PendingRemoval:
+    """The oldest segments that nothing needs any more, at level `memory`: a trim, or an advance of a table end, takes
+    effect there before it is written. The segments that it frees are kept until it is synced."""
+
+    def __init__(self) -> None:
+        self._sequence = 0  # the last segment that was unneeded
+        self._group = 0  # after this group
+
+    def synced(self, segments: list[Segment], last_group: int, synced_through: int) -> list[Segment]:
+        """Those of the segments that have been unneeded since before the last sync."""
+        if not segments or synced_through < self._group:
+            return []
+        sequence, self._sequence, self._group = self._sequence, segments[-1].sequence, last_group
+        return [segment for segment in segments if segment.sequence <= sequence]
+
+
+def in_snapshots(files: Files, segments: list[Segment]) -> list[Segment]:
+    """The segments whose state events are in every snapshot that a start may use."""
+    if not segments:
+        return []
+    kept = snapshots.groups(files)
+    covered = kept[0] if len(kept) == snapshots.KEPT else 0
+    return [segment for segment in segments if segment.index.last_group <= covered]
 
 
 def remove_files(files: Files, segments: Sequence[Segment]) -> Iterator[Segment]:

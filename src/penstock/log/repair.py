@@ -107,13 +107,13 @@ class _Cut:
 def _find_cut(files: Files) -> _Cut:
     sequences = segment.sequences(files)
     cut = _Cut(1, 0, sequences[0] if sequences else 0, 0)
-    for place, sequence in enumerate(sequences):
+    for number, sequence in enumerate(sequences):
         try:
             file = Segment.open(files, sequence, writable=False, whole=False)
         except LogDamaged:
             return cut
         with contextlib.closing(file.file):
-            if place == 0:
+            if number == 0:
                 cut.first_group, cut.last_group = file.first_group, file.first_group - 1
             elif sequence != cut.sequence + 1 or file.first_group != cut.last_group + 1:
                 return cut
@@ -157,7 +157,7 @@ def _good_groups(scan: Scan, cut: _Cut) -> Iterator[tuple[int, int]]:
                 return
             cut.held[batch.partition] = (first, batch.end_offset)
         cut.table_ends |= table_ends(group)
-        yield group.place + len(group.data), group.number
+        yield group.file_offset + len(group.data), group.number
 
 
 def _clear_behind(files: Files, cut: _Cut) -> None:

@@ -15,7 +15,7 @@ from penstock.log.errors import LogDamaged
 from penstock.log.group_format import (
     END_OF_FILE,
     HEADER_SIZE,
-    EntryPlace,
+    EntryRange,
     GroupDamaged,
     GroupHeader,
     decode_header,
@@ -31,9 +31,9 @@ _ZEROS: Final = bytes(HEADER_SIZE)
 
 class ScannedGroup(NamedTuple):
     number: int
-    place: int  # of the group in its file
+    file_offset: int  # of the group
     data: bytes  # the whole group
-    entries: list[EntryPlace]
+    entries: list[EntryRange]
 
 
 class Scan:

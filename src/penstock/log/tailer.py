@@ -26,7 +26,7 @@ from penstock.log.group_format import (
     decode_event,
     decode_header,
 )
-from penstock.log.index import BatchPlace, FileIndex, IndexDamaged, PartitionIndex
+from penstock.log.index import BatchRange, FileIndex, IndexDamaged, PartitionIndex
 from penstock.log.reading import runs
 from penstock.log.recovery import Event, held_ranges, index_groups, side_index
 from penstock.log.scan import Scan
@@ -157,8 +157,8 @@ class Tailer:
             return not self._list()  # removed while later ones remain; or the whole journal is gone
         same = fresh.salt == last.salt
         if same and self._latest is not None:
-            place, header = self._latest
-            same = fresh.file.read(place, HEADER_SIZE) == header
+            file_offset, header = self._latest
+            same = fresh.file.read(file_offset, HEADER_SIZE) == header
         fresh.file.close()
         return not same
 
@@ -222,10 +222,10 @@ class Tailer:
                 partition, base, count, max_timestamp = outline(group.data, start)
                 first, expected = extents.get(partition, (base, base))
                 if base != expected:
-                    raise LogDamaged(file.path, group.place, f"offset {base} where offset {expected} belongs")
-                add(partition, base, count, group.place + start, end - start, max_timestamp)
+                    raise LogDamaged(file.path, group.file_offset, f"offset {base} where offset {expected} belongs")
+                add(partition, base, count, group.file_offset + start, end - start, max_timestamp)
                 extents[partition] = (first, base + count)
-            self._latest = (group.place, group.data[:HEADER_SIZE])
+            self._latest = (group.file_offset, group.data[:HEADER_SIZE])
         file.index.last_group = scan.next_group - 1
         file.index.end_position = scan.end
 
@@ -315,7 +315,7 @@ class Tailer:
             index = partition_index(file, partition)
             first, stop = batch_span(index, offset, end)
             for i in range(first, stop):
-                left -= index.places[i] & 0xFFFFFFFF
+                left -= index.ranges[i] & 0xFFFFFFFF
                 if left < 0 and reached > offset:
                     return reached
                 reached = min(end, index.bases[i + 1] if i + 1 < stop else extent.end_offset)
@@ -329,11 +329,11 @@ def batch_span(index: PartitionIndex, offset: int, end: int) -> tuple[int, int]:
     return max(bisect_right(bases, offset, 0, count) - 1, 0), bisect_left(bases, end, 0, count)
 
 
-def _places(index: PartitionIndex, offset: int, end: int) -> Iterator[BatchPlace]:
-    places = index.places
+def _ranges(index: PartitionIndex, offset: int, end: int) -> Iterator[BatchRange]:
+    ranges = index.ranges
     for i in range(*batch_span(index, offset, end)):
-        place = places[i]
-        yield BatchPlace(place >> 32, place & 0xFFFFFFFF)
+        span = ranges[i]
+        yield BatchRange(span >> 32, span & 0xFFFFFFFF)
 
 
 def file_slices(
@@ -352,7 +352,7 @@ def file_slices(
     if offset >= end:
         return
     read = file.file.read
-    for run in runs(_places(partition_index(file, partition), offset, end), _READ_BYTES):
+    for run in runs(_ranges(partition_index(file, partition), offset, end), _READ_BYTES):
         start = run[0].position
         data = read(start, run[-1].position + run[-1].length - start)
         alone = len(run) == 1
@@ -399,15 +399,15 @@ def next_group_position(file: Segment, at: int) -> int | None:
     return None
 
 
-def _position_at(file: Segment, data: bytes, at: int, place: int) -> int | None:
-    """The position of the commit group whose header is at `at` in `data`, and at `place` in the file; None if there is
-    no complete one. Raises LogDamaged."""
+def _position_at(file: Segment, data: bytes, at: int, file_offset: int) -> int | None:
+    """The position of the commit group whose header is at `at` in `data`, and at `file_offset` in the file; None if
+    there is no complete one. Raises LogDamaged."""
     if len(data) - at < HEADER_SIZE or not data.startswith(GROUP_MAGIC, at):
         return None
     try:
         return decode_header(data, at, file.salt).position
     except GroupDamaged as error:
-        raise LogDamaged(file.path, place, str(error)) from None
+        raise LogDamaged(file.path, file_offset, str(error)) from None
 
 
 def partition_index(file: Segment, partition: int) -> PartitionIndex:

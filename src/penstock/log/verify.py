@@ -96,7 +96,7 @@ def _check_file(file: Segment, held: dict[int, tuple[int, int]], report: Report)
             first, expected = held.get(batch.partition, (batch.base_offset, batch.base_offset))
             if batch.base_offset != expected:
                 reason = f"offset {batch.base_offset} where offset {expected} belongs"
-                report.findings.append(Finding(file.path, group.place, reason))
+                report.findings.append(Finding(file.path, group.file_offset, reason))
             held[batch.partition] = (first, batch.end_offset)
             report.records += batch.count
     return scan

@@ -21,7 +21,7 @@ from penstock.doors.felix import subscriptions
 from penstock.doors.felix.errors import RequestRefused
 from penstock.doors.felix.handlers.subscribe import CursorError, beginning
 from penstock.doors.felix.request_context import FelixSettings
-from penstock.doors.felix.subscriptions import HELD_BYTES, Course, Reset, course
+from penstock.doors.felix.subscriptions import HELD_BYTES, NextRead, Reset, next_read
 from penstock.log.engine import Bounds, CommitGroup, partition_id
 from penstock.wire.felix.codec.binary import Batch, decode_events, encode_batch
 from penstock.wire.felix.codec.dialects import Document, Original
@@ -642,21 +642,23 @@ def test_a_replay_of_very_much_does_not_go_deep(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("slow", "position", "head", "full", "expected"),
     [
-        ("keep", 0, 1_000, None, Course(0)),
-        ("drop_old", 0, 10, None, Course(0)),
-        ("drop_old", 0, 11, None, Course(1)),
-        ("drop_old", 5, 100, None, Course(90)),
-        ("drop_old", 100, 100, None, Course(100)),
-        ("drop_new", 0, 10, None, Course(0)),
-        ("drop_new", 0, 11, None, Course(0, 10)),
-        ("drop_new", 5, 100, 10, Course(5, 10)),
-        ("drop_new", 10, 100, 10, Course(100)),
-        ("drop_new", 100, 100, None, Course(100)),
-        ("drop_new", 90, 100, None, Course(90)),
+        ("keep", 0, 1_000, None, NextRead(0)),
+        ("drop_old", 0, 10, None, NextRead(0)),
+        ("drop_old", 0, 11, None, NextRead(1)),
+        ("drop_old", 5, 100, None, NextRead(90)),
+        ("drop_old", 100, 100, None, NextRead(100)),
+        ("drop_new", 0, 10, None, NextRead(0)),
+        ("drop_new", 0, 11, None, NextRead(0, 10)),
+        ("drop_new", 5, 100, 10, NextRead(5, 10)),
+        ("drop_new", 10, 100, 10, NextRead(100)),
+        ("drop_new", 100, 100, None, NextRead(100)),
+        ("drop_new", 90, 100, None, NextRead(90)),
     ],
 )
-def test_the_course_of_a_subscription(slow: str, position: int, head: int, full: int | None, expected: Course) -> None:
-    assert course(slow, position, head, 10, full) == expected
+def test_the_course_of_a_subscription(
+    slow: str, position: int, head: int, full: int | None, expected: NextRead
+) -> None:
+    assert next_read(slow, position, head, 10, full) == expected
 
 
 @pytest.mark.parametrize(

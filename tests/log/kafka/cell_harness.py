@@ -79,7 +79,7 @@ class CellHarness:
         committer = self.opening._committer
         committer._stopped = True
         committer._answers.join()
-        committer._aside.stop()  # a thread of this process, which would go on with a disk that is another's by then
+        committer._background.stop()  # a thread of this process, which would go on with a disk that is another's then
         self.loop.close()
 
     def close(self) -> None:

@@ -79,11 +79,11 @@ class DeadLetters:
         """
         self._access.require(identity, Permission.READ, scope, topic + SUFFIX)
         state = self._state_log.current()
-        box = _box(state, scope, topic)
-        if box is None or maximum <= 0:
+        dlq = _dead_letter_topic(state, scope, topic)
+        if dlq is None or maximum <= 0:
             return Deferred(list, lambda _: LetterPage([], None), ready=True)
-        view = visible_read.view(state, box, 0, self._clock())
-        engine, partition = self._state_log.engine, partition_id(box.id, 0)
+        view = visible_read.view(state, dlq, 0, self._clock())
+        engine, partition = self._state_log.engine, partition_id(dlq.id, 0)
         start = max(offset, engine.bounds(partition).start, view.removed.below)
         # Read more, so that enough are left once removed ones are dropped.
         wanted = min(maximum, FETCH_LETTERS)
@@ -93,7 +93,7 @@ class DeadLetters:
             end = found[-1].offset + 1 if len(found) == wanted else read.end
             return LetterPage(found, end if end < engine.bounds(partition).high_watermark else None)
 
-        return Deferred(lambda: list(islice(letters(box, read.run()), wanted)), conclude, ready=read.ready)
+        return Deferred(lambda: list(islice(letters(dlq, read.run()), wanted)), conclude, ready=read.ready)
 
     def replay(self, identity: Identity, scope: Scope, topic: str, letter: int | str) -> Replay:
         """Append the letter, given by its offset or its id, to the topic as the original record, and remove it from the
@@ -106,11 +106,11 @@ class DeadLetters:
         with self._audit.attempt(identity, "dlq.replay", scope=scope, resource=topic):
             self._access.require(identity, Permission.READ, scope, topic + SUFFIX)
             self._access.require(identity, Permission.WRITE, scope, topic)
-            box, read = self._find(scope, topic, letter)
+            dlq, read = self._find(scope, topic, letter)
 
         def conclude(slices: list[RecordSlice]) -> Replayed:
             with self._audit.attempt(identity, "dlq.replay", scope=scope, resource=topic):
-                replayed = self._replay(scope, topic, box.id, letter, slices)
+                replayed = self._replay(scope, topic, dlq.id, letter, slices)
             self._audit.note(identity, "dlq.replay", scope=scope, resource=topic, action="replay", letter=str(letter))
             return replayed
 
@@ -120,27 +120,27 @@ class DeadLetters:
         """The dead-letter topic, and a read of the requested letter."""
         state = self._state_log.current()
         topic_rules.find(state, scope, topic)
-        box = _box(state, scope, topic)
-        if box is None:
+        dlq = _dead_letter_topic(state, scope, topic)
+        if dlq is None:
             raise DeadLetterNotFound(letter)
-        offset = _offset(box, letter)
-        view = visible_read.view(state, box, 0, self._clock())
+        offset = _offset(dlq, letter)
+        view = visible_read.view(state, dlq, 0, self._clock())
         try:
-            return box, VisibleRead(self._state_log.engine, partition_id(box.id, 0), offset, 1, 1, view)
+            return dlq, VisibleRead(self._state_log.engine, partition_id(dlq.id, 0), offset, 1, 1, view)
         except OffsetOutOfRange:
             raise DeadLetterNotFound(letter) from None
 
-    def _replay(self, scope: Scope, name: str, box_id: int, letter: int | str, slices: list[RecordSlice]) -> Replayed:
+    def _replay(self, scope: Scope, name: str, dlq_id: int, letter: int | str, slices: list[RecordSlice]) -> Replayed:
         """Checks again: the state may have changed since the read began."""
         started = self._metrics.timer()
         state = self._state_log.current()
-        topic, box = topic_rules.find(state, scope, name), _box(state, scope, name)
-        if box is None or box.id != box_id or not slices:
+        topic, dlq = topic_rules.find(state, scope, name), _dead_letter_topic(state, scope, name)
+        if dlq is None or dlq.id != dlq_id or not slices:
             raise DeadLetterNotFound(letter)
-        (found,) = letters(box, slices)
-        engine, box_partition = self._state_log.engine, partition_id(box.id, 0)
-        bounds = engine.bounds(box_partition)
-        if found.offset < bounds.start or state.removed.get(box_partition, NOTHING_REMOVED).has(found.offset):
+        (found,) = letters(dlq, slices)
+        engine, dlq_partition = self._state_log.engine, partition_id(dlq.id, 0)
+        bounds = engine.bounds(dlq_partition)
+        if found.offset < bounds.start or state.removed.get(dlq_partition, NOTHING_REMOVED).has(found.offset):
             raise DeadLetterNotFound(letter)
         size = len(found.value) + len(found.key or b"")
         if (whole := size + headers_size(found.headers)) > self._limits.record_bytes:
@@ -148,7 +148,7 @@ class DeadLetters:
         if misfit := self._validator.misfits(topic, [found.value]):
             self._metrics.records_rejected += 1
             raise RecordRejected(misfit[0])
-        event = self._removal(state, box_partition, (found.offset,), bounds.start, scope.tenant)
+        event = self._removal(state, dlq_partition, (found.offset,), bounds.start, scope.tenant)
         wanted = ANY if found.partition is None or found.partition >= topic.partitions else found.partition
         (partition,) = self._partitioner.choose(topic, [found.key], [wanted])
         records = Records(
@@ -159,7 +159,7 @@ class DeadLetters:
         )
         appended = self._state_log.append((records,), (event,), door=self._metrics.caller.number)
         if event.below > bounds.start:
-            engine.trim({box_partition: event.below})  # in the same group
+            engine.trim({dlq_partition: event.below})  # in the same group
         self._metrics.produced(appended.group, 1, size, started)
         self._metrics.dead_letters_replayed += 1
         return Replayed(appended, partition)
@@ -180,58 +180,58 @@ class DeadLetters:
         with self._audit.attempt(identity, "dlq.purge", scope=scope, resource=topic):
             self._access.require(identity, Permission.DELETE, scope, topic + SUFFIX)
             state = self._state_log.current()
-            box = _box(state, scope, topic)
-            if box is None:
+            dlq = _dead_letter_topic(state, scope, topic)
+            if dlq is None:
                 return None
-            engine, box_partition = self._state_log.engine, partition_id(box.id, 0)
-            bounds, removed = engine.bounds(box_partition), state.removed.get(box_partition, NOTHING_REMOVED)
+            engine, dlq_partition = self._state_log.engine, partition_id(dlq.id, 0)
+            bounds, removed = engine.bounds(dlq_partition), state.removed.get(dlq_partition, NOTHING_REMOVED)
             there = [each for each in offsets if bounds.start <= each < bounds.high_watermark and not removed.has(each)]
             if not there:
                 return None
-            event = self._removal(state, box_partition, there, bounds.start, scope.tenant)
+            event = self._removal(state, dlq_partition, there, bounds.start, scope.tenant)
             group = self._state_log.commit((event,))
             if event.below > bounds.start:
-                engine.trim({box_partition: event.below})  # in the same group
+                engine.trim({dlq_partition: event.below})  # in the same group
         count = str(len(there))
         self._audit.note(identity, "dlq.purge", scope=scope, resource=topic, action="purge", letters=count)
         return group
 
     def _removal(
-        self, state: State, box_partition: PartitionId, offsets: Sequence[int], start: int, tenant: str
+        self, state: State, dlq_partition: PartitionId, offsets: Sequence[int], start: int, tenant: str
     ) -> RecordsRemoved:
         topics = state.topics_by_id
         return remove(
-            *(state.removed, self._limits, box_partition, tuple(offsets), start),
+            *(state.removed, self._limits, dlq_partition, tuple(offsets), start),
             *(tenant, lambda of: topics[topic_of(of)].scope.tenant == tenant),
         )
 
     def _purge(self, scope: Scope, topic: str) -> CommitGroup | None:
         state = self._state_log.current()
-        box = _box(state, scope, topic)
-        if box is None:
+        dlq = _dead_letter_topic(state, scope, topic)
+        if dlq is None:
             return None
         engine = self._state_log.engine
         ends: dict[PartitionId, int] = {}
-        for number in range(box.partitions):
-            partition = partition_id(box.id, number)
+        for number in range(dlq.partitions):
+            partition = partition_id(dlq.id, number)
             end, removed = engine.next_offset(partition), state.removed.get(partition, NOTHING_REMOVED)
             if end > max(removed.below, engine.bounds(partition).start):
                 ends[partition] = end
         if not ends:
             return None
         self._state_log.commit(
-            [RecordsRemoved(box.id, number_of(partition), [], end) for partition, end in ends.items()]
+            [RecordsRemoved(dlq.id, number_of(partition), [], end) for partition, end in ends.items()]
         )
         return engine.trim(ends)  # in the same group
 
 
-def _box(state: State, scope: Scope, topic: str) -> Topic | None:
+def _dead_letter_topic(state: State, scope: Scope, topic: str) -> Topic | None:
     return state.topics.get(scope, {}).get(topic + SUFFIX)
 
 
-def _offset(box: Topic, letter: int | str) -> int:
+def _offset(dlq: Topic, letter: int | str) -> int:
     if isinstance(letter, str):
-        text = letter.removeprefix(letter_id(box, 0)[:-1])
+        text = letter.removeprefix(letter_id(dlq, 0)[:-1])
         if text == letter or not text.isascii() or not text.isdigit() or len(text) > 19:
             raise DeadLetterNotFound(letter)
         return int(text)

@@ -49,7 +49,7 @@ def _mark(identity: Identity, token: bytes) -> str:
 
 
 @dataclass(slots=True)
-class Lot:
+class TopicRecords:
     """The records for one topic, by column, in the order in which they were added."""
 
     values: list[bytes] = field(default_factory=list)
@@ -65,8 +65,8 @@ class Transaction:
     owner: Hashable  # the transaction ends when its owner does
     scope: Scope  # in which it was begun
     began: int  # µs since 1970
-    lots: dict[tuple[Scope, str], Lot] = field(default_factory=dict)  # by topic
-    records: int = 0
+    by_topic: dict[tuple[Scope, str], TopicRecords] = field(default_factory=dict)
+    records: int = 0  # of all topics
     size: int = 0  # estimated bytes in memory and in the log
     outcome: CommitGroup | None = None  # of its last commit attempt
     orphaned: bool = False  # the owner disconnected during the commit
@@ -81,7 +81,7 @@ class Transaction:
         self, scope: Scope, topic: str, value: bytes, key: bytes | None, headers: Headers, *, letter: bool
     ) -> int:
         """The bytes that one more record would add to the transaction; `letter` if it will be a dead letter."""
-        first = (scope, topic) not in self.lots
+        first = (scope, topic) not in self.by_topic
         size = len(value) + len(key or b"") + headers_size(headers)
         return RECORD_BYTES + size + first * TOPIC_BYTES + letter * LETTER_BYTES
 
@@ -98,9 +98,9 @@ class Transaction:
     ) -> None:
         self.size += size
         self.records += 1
-        lot = self.lots.setdefault((scope, topic), Lot())
-        lot.values.append(value)
-        lot.keys.append(key)
-        lot.partitions.append(partition)
-        lot.expires.append(expires)
-        lot.headers.append(headers)
+        records = self.by_topic.setdefault((scope, topic), TopicRecords())
+        records.values.append(value)
+        records.keys.append(key)
+        records.partitions.append(partition)
+        records.expires.append(expires)
+        records.headers.append(headers)

@@ -204,7 +204,7 @@ class Transactions:
         self._access.require(identity, Permission.ADMIN, Scope(scope.tenant, "*"), "")
         return [
             OpenTransaction(
-                each.id, each.state, each.began, each.records, each.size, sorted(lot[1] for lot in each.lots)
+                each.id, each.state, each.began, each.records, each.size, sorted(name for _, name in each.by_topic)
             )
             for each in self._open.values()
             if each.scope == scope
@@ -295,15 +295,15 @@ class Transactions:
         created: list[TopicCreated] = []
         size = dead_lettered = 0
         self._access.require_any(identity, Permission.WRITE, transaction.scope)  # it may hold no records
-        for scope, name in transaction.lots:
+        for scope, name in transaction.by_topic:
             self._access.require(identity, Permission.WRITE, scope, name)
-        for (scope, name), lot in transaction.lots.items():
+        for (scope, name), records in transaction.by_topic.items():
             topic = self._topic(identity, scope, name, created)
-            chosen = self._partitioner.choose(topic, lot.keys, lot.partitions)
-            keys = lot.keys if any(lot.keys) else None
-            expires = lot.expires if any(lot.expires) else None
-            headers = lot.headers if any(lot.headers) else None
-            admitted = self._validator.validate(topic, chosen, lot.values, keys, headers, expires, coming=created)
+            chosen = self._partitioner.choose(topic, records.keys, records.partitions)
+            keys = records.keys if any(records.keys) else None
+            expires = records.expires if any(records.expires) else None
+            headers = records.headers if any(records.headers) else None
+            admitted = self._validator.validate(topic, chosen, records.values, keys, headers, expires, coming=created)
             writes += admitted.writes
             created += admitted.events
             size += admitted.size

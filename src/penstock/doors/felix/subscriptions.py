@@ -55,32 +55,32 @@ _EXPECTED: Final = (BrokerError, LogError)
 _ORDERLY: Final = (TopicNotFound, ShuttingDown)
 
 
-class Course(NamedTuple):
+class NextRead(NamedTuple):
     """The next offset of a subscription, and the end of the events it still gets before it drops some."""
 
     position: int
     full: int | None = None  # the end of what was queued for it when it became too slow
 
 
-def course(slow: str, position: int, head: int, queue: int, full: int | None) -> Course:
-    """The course of a subscription at `position` while the log ends at `head`. It may lag by `queue` events. If it lags
-    more, it continues
+def next_read(slow: str, position: int, head: int, queue: int, full: int | None) -> NextRead:
+    """Where a subscription at `position` reads next while the log ends at `head`. It may lag by `queue` events. If it
+    lags more, it continues
 
     - with `keep` at its position;
     - with `drop_old` at the newest `queue` events;
     - with `drop_new` with the oldest `queue` events (up to `full`), and then at the end."""
     if slow == "drop_old":
-        return Course(max(position, head - queue))
+        return NextRead(max(position, head - queue))
     if slow == "drop_new":
         if full is None and head - position > queue:
             full = position + queue
         if full is not None and position >= full:
-            return Course(head)
-        return Course(position, full)
-    return Course(position)
+            return NextRead(head)
+        return NextRead(position, full)
+    return NextRead(position)
 
 
-class Track:
+class PartitionReader:
     """The state of one partition in a subscription; a `FanoutSubscriber`."""
 
     __slots__ = ("_subscription", "cursor", "due", "full", "passed", "replayed")
@@ -89,7 +89,7 @@ class Track:
         self._subscription = subscription
         self.cursor: FanoutCursor  # set after opening
         self.replayed = 0  # events before this offset are not dropped: the client has subscribed to them
-        self.full: int | None = None  # see `Course`
+        self.full: int | None = None  # see `NextRead`
         self.due = False  # there may be more events
         self.passed = 0  # offsets without an event since the last event sent, or the start
 
@@ -98,7 +98,7 @@ class Track:
         cursor = self.cursor
         if settings.slow == "keep" or cursor.position < self.replayed:
             return cursor.poll()
-        position, self.full = course(settings.slow, cursor.position, cursor.head, settings.queue_events, self.full)
+        position, self.full = next_read(settings.slow, cursor.position, cursor.head, settings.queue_events, self.full)
         if position > cursor.position:
             cursor.skip(position)
             self.passed = 0  # dropped events must show as a gap in the offsets
@@ -140,8 +140,8 @@ class Subscription:
         )
         self._channel: StreamChannel
         self._replies = ReplyQueue(self._send, self._progress, self._crash)
-        self._tracks: list[Track] = []
-        self._due: deque[Track] = deque()
+        self._readers: list[PartitionReader] = []
+        self._due: deque[PartitionReader] = deque()
         self._working = False
         self._turn = Turn(self._broker.turns, self._progress)
         self._over = False  # nothing more is read
@@ -159,12 +159,12 @@ class Subscription:
         limits = ChunkLimits(settings.batch_events, min(settings.batch_bytes, settings.max_frame // 2))
         try:
             for partition, offset in starts:
-                track = Track(self)
-                track.cursor = self._broker.fanout.open(
-                    context.identity, scope, topic, partition, track, limits, offset
+                reader = PartitionReader(self)
+                reader.cursor = self._broker.fanout.open(
+                    context.identity, scope, topic, partition, reader, limits, offset
                 )
-                track.replayed = track.cursor.head
-                self._tracks.append(track)
+                reader.replayed = reader.cursor.head
+                self._readers.append(reader)
             self._channel = self._connection.channel.open(self)
         except BaseException:
             self._leave()
@@ -172,10 +172,10 @@ class Subscription:
         self._connection.subscriptions.add(self)
         self._replies.enqueue(self._dialect.hello(self._number), self._broker.pending_commit, self._failed)
         self._replies.flush()
-        for track in self._tracks:
-            track.due = True
-            self._due.append(track)
-        if any(track.cursor.lag for track in self._tracks):
+        for reader in self._readers:
+            reader.due = True
+            self._due.append(reader)
+        if any(reader.cursor.lag for reader in self._readers):
             self._turn.give_way()  # the reply is sent first
         else:
             self._go_on()  # nothing to send yet
@@ -220,12 +220,12 @@ class Subscription:
     def held_bytes(self) -> int:
         return self._replies.held_bytes
 
-    # -- called by its tracks
+    # -- called by its readers
 
-    def wake(self, track: Track) -> None:
-        if not track.due:
-            track.due = True
-            self._due.append(track)
+    def wake(self, reader: PartitionReader) -> None:
+        if not reader.due:
+            reader.due = True
+            self._due.append(reader)
         self._progress()
 
     def finish(self) -> None:
@@ -281,35 +281,37 @@ class Subscription:
                 return False
             if left <= 0 or turn.over():
                 return True
-            track = due.popleft()
-            track.due = False
-            chunk = self._next(track)
+            reader = due.popleft()
+            reader.due = False
+            chunk = self._next(reader)
             if chunk is not None:
                 left -= max(1, chunk.count, chunk.size >> 8)
-                if not track.due and not track.wait_at_head():
-                    track.due = True
-                    due.append(track)
+                if not reader.due and not reader.wait_at_head():
+                    reader.due = True
+                    due.append(reader)
         return False
 
-    def _next(self, track: Track) -> EncodedChunk | None:
+    def _next(self, reader: PartitionReader) -> EncodedChunk | None:
         """Enqueue the next chunk of this partition, if there is one."""
         metrics = self._metrics
         started = metrics.timer()
         try:
-            chunk = track.take(self._settings)
+            chunk = reader.take(self._settings)
             if chunk is not None and chunk.count:
                 # Usually it is encoded already, for another subscription, and no offsets were skipped.
-                data = None if track.passed else chunk.encodings.get(self._key)
+                data = None if reader.passed else chunk.encodings.get(self._key)
                 if data is None:
-                    data = self._encoded(chunk, track.passed)
-                self._replies.enqueue(data, track.cursor.group, self._failed)
+                    data = self._encoded(chunk, reader.passed)
+                self._replies.enqueue(data, reader.cursor.group, self._failed)
                 left_out = self._note_left_out(chunk) if chunk.size > self._largest else (0, 0)
                 metrics.fetched(chunk.count - left_out[0], chunk.size - left_out[1], started, self._figures)
         except _EXPECTED as error:
             self._fail(error)
             return None
         if self._tells_skipped and chunk is not None:
-            track.passed = chunk.end - _end_of_events(chunk) if chunk.count else track.passed + chunk.end - chunk.start
+            reader.passed = (
+                chunk.end - _end_of_events(chunk) if chunk.count else reader.passed + chunk.end - chunk.start
+            )
         return chunk
 
     def _encoded(self, chunk: EncodedChunk, passed: int) -> bytes:
@@ -428,9 +430,9 @@ class Subscription:
     def _leave(self) -> None:
         self._over = True
         self._connection.subscriptions.discard(self)
-        for track in self._tracks:
-            track.cursor.leave()
-        self._tracks.clear()
+        for reader in self._readers:
+            reader.cursor.leave()
+        self._readers.clear()
         self._due.clear()
 
 

@@ -35,7 +35,7 @@ class Login:
     """The logins of one connection."""
 
     __slots__ = (
-        *("_allowance", "_broker", "_given", "_identity", "_remembered"),
+        *("_allowance", "_broker", "_default_identity", "_identity", "_cached_credentials"),
         *("by_cookie", "cookie", "cookies", "encrypted", "peer"),
     )
 
@@ -49,20 +49,23 @@ class Login:
         self.cookie = ""  # session secret in the last request, valid or not
         self.by_cookie = False  # the last request was authenticated by it
         self._broker = broker
-        self._given = identity
+        self._default_identity = identity
         self._identity: Identity | None = None  # of the credentials accepted last
-        self._remembered: tuple[str, str] = ("", "")  # these credentials, and the tenant in which they were accepted
+        self._cached_credentials: tuple[str, str] = (
+            "",
+            "",
+        )  # these credentials, and the tenant in which they were accepted
         self._allowance = login_allowance(broker, identity)
 
     @property
     def unauthenticated(self) -> bool:
         """Whether a login is required here and has not happened."""
-        return self._broker.access.enforced and self._given is not ADMINISTRATOR and self._identity is None
+        return self._broker.access.enforced and self._default_identity is not ADMINISTRATOR and self._identity is None
 
     @property
     def name(self) -> str:
         """The name of the last identity that logged in, or the connection's own."""
-        return (self._identity or self._given).name
+        return (self._identity or self._default_identity).name
 
     def refused(self) -> HttpError:
         """The error if access is denied before a login."""
@@ -75,10 +78,10 @@ class Login:
         self.by_cookie = False
         if not presented and API_KEY in headers:
             presented = f"Bearer {headers[API_KEY]}"
-        if not presented or self._given is ADMINISTRATOR:
-            return self._of_session() or self._without()
+        if not presented or self._default_identity is ADMINISTRATOR:
+            return self._of_session() or self._unauthenticated()
         home = tenant or DEFAULT_SCOPE.tenant
-        known, where = self._remembered
+        known, where = self._cached_credentials
         same = known and home == where and hmac.compare_digest(known.encode(), presented.encode())
         if same and self._identity is not None:
             return self._identity
@@ -88,7 +91,7 @@ class Login:
             return self.by_password(home, name, password, presented)
         if scheme.lower() == "bearer":
             return self.by_key(rest.strip(), home, presented)
-        raise self._counted("unsupported_credentials", "give Basic or Bearer credentials, or an X-API-Key")
+        raise self._failed_attempt("unsupported_credentials", "give Basic or Bearer credentials, or an X-API-Key")
 
     def by_password(self, tenant: str, name: str, password: str, presented: str = "") -> Deferred[Any, Identity]:
         """Work that returns the identity of a user, or raises HttpError. `presented`: the credentials to cache for this
@@ -106,27 +109,27 @@ class Login:
         if session is None:
             return None
         self.by_cookie = True
-        self._identity, self._remembered = session.identity._replace(peer=self.peer), ("", "")
+        self._identity, self._cached_credentials = session.identity._replace(peer=self.peer), ("", "")
         return self._identity
 
-    def _without(self) -> Identity:
+    def _unauthenticated(self) -> Identity:
         allowance = self._allowance
-        if allowance is not None and self._given is not ADMINISTRATOR and not allowance.ask():
+        if allowance is not None and self._default_identity is not ADMINISTRATOR and not allowance.ask():
             raise HttpError(401, "login_required", str(allowance.refusal()), (CHALLENGE, CLOSE))
-        return self._given
+        return self._default_identity
 
     def _conclude(self, verdict: Verdict | LoginVerdict, presented: str, home: str) -> Identity:
         if isinstance(verdict, Identity):
             if presented:
-                self._identity, self._remembered = verdict, (presented, home)
+                self._identity, self._cached_credentials = verdict, (presented, home)
             if self._allowance is not None:
                 self._allowance.reset()
             return verdict
         if verdict in ("locked", LoginRefusal.LOCKED):
             raise HttpError(429, "locked_out", str(LoginRefusal.LOCKED))
-        raise self._counted("wrong_credentials", str(verdict or "the key or token is not valid"))
+        raise self._failed_attempt("wrong_credentials", str(verdict or "the key or token is not valid"))
 
-    def _counted(self, code: str, message: str) -> HttpError:
+    def _failed_attempt(self, code: str, message: str) -> HttpError:
         """The error for credentials that are not accepted; after too many of them the connection is closed."""
         more = self._allowance is None or self._allowance.ask()
         return HttpError(401, code, message, (CHALLENGE,) if more else (CHALLENGE, CLOSE))

@@ -13,9 +13,9 @@ from contextlib import closing
 from typing import Final
 
 from penstock.log.errors import LogDamaged, LogUnavailable
-from penstock.log.file_engine import FileEngine
 from penstock.log.group_format import GroupDamaged
 from penstock.log.kafka.checkpoint import WrongJournal
+from penstock.log.kafka.engine import ReplicatedEngine
 from penstock.log.kafka.fencing import Kind, Stamp, Verdict, View, claim, read
 from penstock.log.kafka.journal import SALT, Journal, JournalProducer, JournalReader, JournalRecord, JournalTrimmed
 from penstock.log.kafka.landmarks import Landmark, landmark
@@ -115,7 +115,7 @@ class Cell:
     def __init__(
         self,
         journal: Journal,
-        engine: FileEngine,
+        engine: ReplicatedEngine,
         view: View,
         owner: bytes = b"",
         landmarks: Sequence[Landmark] = (),
@@ -133,7 +133,8 @@ class Cell:
         self._reader: JournalReader | None = None
 
     def catch_up(self) -> None:
-        """Read to the end. Raises LogUnavailable, JournalTrimmed, WrongJournal or the errors of `FileEngine.ingest`."""
+        """Read to the end. Raises LogUnavailable, JournalTrimmed, WrongJournal or the errors of
+        `ReplicatedEngine.ingest`."""
         first, end = self.journal.bounds()
         if self.view.offset < first:
             raise JournalTrimmed(

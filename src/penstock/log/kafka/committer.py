@@ -22,8 +22,8 @@ from typing import Final
 
 from penstock.log.committer import Worker
 from penstock.log.errors import LogError, LogReadOnly, LogUnavailable, NotOwner
-from penstock.log.file_engine import FileEngine
 from penstock.log.kafka.cell import claim_term, decode, read_until
+from penstock.log.kafka.engine import ReplicatedEngine
 from penstock.log.kafka.fencing import Fate, Kind, Stamp, Term, Verdict, View, acknowledged, fate
 from penstock.log.kafka.journal import Journal, JournalProducer, JournalRecord, JournalTrimmed, group_value
 from penstock.log.kafka.landmarks import Landmark, landmark, thinned
@@ -93,7 +93,7 @@ class KafkaCommitter:
         self._upkeeper: Worker | None = None
         self._at_upkeep = False
         self._on_lost = on_lost
-        self._engine: FileEngine | None = None
+        self._engine: ReplicatedEngine | None = None
         self._journal: Journal | None = None
         self._producer: JournalProducer | None = None
         self._claim = b""
@@ -111,12 +111,12 @@ class KafkaCommitter:
         self._scheduled = self._settling = self._abandoned = self._stopped = False
         self._lost = False
         self._finding: Finding | None = None
-        self._aside = Worker("penstock-aside")
+        self._background = Worker("penstock-background")
         self._answers = threading.Thread(target=self._hear, name="penstock-kafka", daemon=True)
         self._last_sent = self._last_checkpoint = self._last_upkeep = time.monotonic()
 
     def attach(self, log: object) -> None:
-        assert isinstance(log, FileEngine)
+        assert isinstance(log, ReplicatedEngine)
         self._engine = log
 
     def begin(
@@ -198,7 +198,7 @@ class KafkaCommitter:
         if not self._stopped:
             self._send_groups()
 
-    def _complete_written(self, engine: FileEngine) -> None:
+    def _complete_written(self, engine: ReplicatedEngine) -> None:
         while self._written:
             group, error = self._written.popleft()
             if self._lost:
@@ -300,7 +300,7 @@ class KafkaCommitter:
             self._send(Sent(Stamp(Kind.HEARTBEAT, self._view.term), None, 0), b"")
         if now - self._last_checkpoint >= settings.checkpoint_seconds:
             self._last_checkpoint = now
-            self._aside.put(self._store_checkpoint)
+            self._background.put(self._store_checkpoint)
         due = settings.upkeep_seconds and now - self._last_upkeep >= settings.upkeep_seconds
         if due and self._upkeeper is not None and not self._at_upkeep and not self._lost and not self._doubt:
             self._last_upkeep, self._at_upkeep = now, True
@@ -406,11 +406,11 @@ class KafkaCommitter:
 
     # -- background work and shutdown
 
-    def aside(self, work: Callable[[], None]) -> None:
+    def run_in_background(self, work: Callable[[], None]) -> None:
         if self._stopped:
             work()
         else:
-            self._aside.put(work)
+            self._background.put(work)
 
     def _store_checkpoint(self) -> None:
         engine = self._engine
@@ -455,7 +455,7 @@ class KafkaCommitter:
             self._answers.join()
             self._producer.close()
         self._stopped = True
-        self._aside.stop()
+        self._background.stop()
         if self._upkeeper is not None:
             self._upkeeper.put(None)  # its work in progress is not awaited: Kafka may be unavailable
         if self._producer is not None:

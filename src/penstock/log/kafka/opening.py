@@ -9,12 +9,12 @@ from functools import partial
 
 from penstock.log import identity
 from penstock.log.engine import Durability
-from penstock.log.file_engine import FileEngine
 from penstock.log.files import Files
 from penstock.log.kafka import checkpoint
 from penstock.log.kafka.cell import Cell
 from penstock.log.kafka.checkpoint import Source
 from penstock.log.kafka.committer import CommitterSettings, KafkaCommitter
+from penstock.log.kafka.engine import ReplicatedEngine
 from penstock.log.kafka.filling import Progress, ensure_filled
 from penstock.log.kafka.journal import Journal
 from penstock.log.kafka.upkeep import Upkeep
@@ -49,7 +49,7 @@ class CellOpening:
         # Kafka makes a group durable. The segments are synced within a second, and restored from Kafka if they are
         # lost.
         cached = replace(settings, durability=Durability.WRITTEN)
-        self.engine = FileEngine(files, cached, committer=self._committer, clock=clock)
+        self.engine = ReplicatedEngine(files, cached, committer=self._committer, clock=clock)
         self.cell = Cell(journal, self.engine, found.view, found.owner.encode(), found.landmarks)
         self.identity = identity.read(files)
         """The id of the data directory, for the owner's claim."""
