@@ -110,7 +110,7 @@ CANARIES: Final = (
         "record stored twice",
         "a dead letter that is being replayed by two clients is stored by both",
         "broker/queues/dead_letters.py",
-        "if found.offset < bounds.start or state.removed.get(box_partition, NOTHING_REMOVED).has(found.offset):",
+        "if found.offset < bounds.start or state.removed.get(dlq_partition, NOTHING_REMOVED).has(found.offset):",
         "if found.offset < bounds.start:",
         (
             "tests/broker/queues/test_dead_letters.py::test_of_two_at_the_same_time_exactly_one_wins",

@@ -38,7 +38,7 @@ CANARIES: Final = (
         "a batch that is read from the disk is served without a look at its checksum",
         "log/reading.py",
         "batch = check(data if len(ranges) == 1 else data[at : at + length])",
-        "batch = Batch(data if len(places) == 1 else data[at : at + length])",
+        "batch = Batch(data if len(ranges) == 1 else data[at : at + length])",
         (
             "tests/crash/test_damage.py::test_verify_finds_whatever_opening_or_reading_refuses",
             "tests/doors/rustlog/test_session.py::test_a_read_that_fails_is_told_and_the_connection_goes_on",

@@ -22,7 +22,7 @@ class PendingRemoval:
         self._group = 0  # after this group
 
     def synced(self, segments: list[Segment], last_group: int, synced_through: int) -> list[Segment]:
-        """Those of the segments that have been unneeded since before the last sync."""
+        """The segments of these that have been unneeded since before the last sync."""
         if not segments or synced_through < self._group:
             return []
         sequence, self._sequence, self._group = self._sequence, segments[-1].sequence, last_group

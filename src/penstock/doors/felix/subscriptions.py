@@ -63,7 +63,7 @@ class NextRead(NamedTuple):
 
 
 def next_read(slow: str, position: int, head: int, queue: int, full: int | None) -> NextRead:
-    """Where a subscription at `position` reads next while the log ends at `head`. It may lag by `queue` events. If it
+    """The next read of a subscription at `position` while the log ends at `head`. It may lag by `queue` events. If it
     lags more, it continues
 
     - with `keep` at its position;
