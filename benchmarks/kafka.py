@@ -1,9 +1,11 @@
 """The cost of a journal on Kafka: one cell beside the file engine at `synced`, and beside librdkafka alone.
 
 In one process, without doors. Latency is that of one append at a time; throughput that of appends with 32 MiB on their
-way, which become commit groups of up to 8 MiB, beside records of at least 1 MiB by librdkafka alone. The same is done
+way, which become commit groups of up to 8 MiB. librdkafka alone sends a record of the same size for each append, also
+with 32 MiB on their way, which it collects in batches. Neither side spends processor time on waiting. The same is done
 `--rounds` times, in turn, and medians are shown: a machine that is slower for a while is slower for all. A standby is a
-process that follows the journal.
+process that follows the journal. Processor time is that of a gigabyte, in the test of throughput: of the process that
+writes, and of the Kafka nodes together, if they are on this machine.
 
     make bench-kafka        three nodes of its own, on this machine
     python benchmarks/kafka.py HOST:PORT,HOST:PORT [--replication 3] [--seconds 3] [--rounds 3]
@@ -20,8 +22,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient
@@ -40,6 +44,7 @@ from penstock.log.settings import LogSettings
 PARTITION = partition_id(1, 0)
 SIZES = (1 << 10, 64 << 10, 1 << 20)  # bytes of one append
 PENDING = 32 << 20  # bytes on their way, in the test of throughput
+BURST = 256 << 10  # bytes that are appended, or given to librdkafka, between two looks at what was answered
 MESSAGE_BYTES = 81 << 20
 FILES, CELL, FOLLOWED, BARE = "files, synced", "Kafka", "Kafka, with a standby", "librdkafka alone"
 
@@ -63,18 +68,27 @@ async def one_at_a_time(engine: Engine, size: int, seconds: float) -> list[float
     return times
 
 
-async def as_many_as_go(engine: Engine, size: int, seconds: float) -> float:
-    """Bytes per second."""
-    value, sent = bytes(size), 0
+async def as_many_as_go(engine: Engine, size: int, seconds: float) -> tuple[int, float]:
+    """Bytes, and the seconds that they took."""
+    value, sent, burst = bytes(size), 0, max(1, BURST // size)
+    group, committed = None, asyncio.Event()
     began = time.monotonic()
     while time.monotonic() - began < seconds:
-        while engine.pending_bytes < PENDING:
-            engine.append([Records(PARTITION, [value])])
-            sent += size
+        for _ in range(burst):
+            latest = engine.append([Records(PARTITION, [value])]).group
+            if latest is not group:
+                group = latest
+                group.on_done(lambda _: committed.set())
+        sent += burst * size
+        committed.clear()
         await asyncio.sleep(0)
-    while engine.pending_bytes:  # noqa: ASYNC110 - there is nothing that tells when all is done
-        await asyncio.sleep(0.001)
-    return sent / (time.monotonic() - began)
+        while engine.pending_bytes >= PENDING:
+            await committed.wait()
+            committed.clear()
+    while engine.pending_bytes:
+        committed.clear()
+        await committed.wait()
+    return sent, time.monotonic() - began
 
 
 class Bare:
@@ -103,52 +117,79 @@ class Bare:
             times.append(time.perf_counter() - began)
         return times
 
-    def as_many_as_go(self, size: int, seconds: float) -> float:
-        value, sent, began = bytes(max(size, 1 << 20)), 0, time.monotonic()
+    def as_many_as_go(self, size: int, seconds: float) -> tuple[int, float]:
+        value, sent, burst = bytes(size), 0, max(1, BURST // size)
+        began = time.monotonic()
         while time.monotonic() - began < seconds:
-            if self._on_their_way < PENDING:
+            for _ in range(burst):
                 self._send(value)
-                sent += len(value)
-                self._producer.poll(0)
-            else:
-                self._producer.poll(0.01)
+            sent += burst * size
+            self._producer.poll(0)
+            while self._on_their_way >= PENDING:
+                self._producer.poll(0.1)
         while self._on_their_way:
             self._producer.poll(1)
-        return sent / (time.monotonic() - began)
+        return sent, time.monotonic() - began
+
+
+class Processors:
+    """Processor seconds: of this process, and of the nodes."""
+
+    def __init__(self, nodes: Callable[[], float] = lambda: 0.0) -> None:
+        self._nodes = nodes
+
+    def used(self) -> tuple[float, float]:
+        return time.process_time(), self._nodes()
+
+
+class Figure(NamedTuple):
+    p50: float  # ms
+    p99: float
+    rate: float  # MB/s
+    process: float  # processor seconds for a gigabyte
+    nodes: float
 
 
 class Figures:
     """Results of all rounds, by what was measured and the size of an append."""
 
-    def __init__(self) -> None:
-        self._found: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
+    def __init__(self, processors: Processors) -> None:
+        self._found: dict[tuple[str, int], list[Figure]] = {}
+        self._processors = processors
 
-    def add(self, name: str, size: int, times: list[float], rate: float) -> None:
+    def measure(self, name: str, size: int, times: list[float], throughput: Callable[[], tuple[int, float]]) -> None:
+        """`throughput` returns bytes and seconds."""
         times = sorted(times)
-        figures = times[len(times) // 2] * 1e3, times[len(times) * 99 // 100] * 1e3, rate / 1e6
-        self._found.setdefault((name, size), []).append(figures)
+        before = self._processors.used()
+        sent, seconds = throughput()
+        process, nodes = (after - old for after, old in zip(self._processors.used(), before, strict=True))
+        p50, p99 = (times[len(times) * percent // 100] * 1e3 for percent in (50, 99))
+        figure = Figure(p50, p99, sent / seconds / 1e6, process / sent * 1e9, nodes / sent * 1e9)
+        self._found.setdefault((name, size), []).append(figure)
 
-    def median(self, name: str, size: int) -> tuple[float, ...]:
-        return tuple(map(median, zip(*self._found[name, size], strict=True)))
+    def _median(self, name: str, size: int) -> Figure:
+        return Figure(*map(median, zip(*self._found[name, size], strict=True)))
 
     def show(self) -> None:
-        print("| Append | Journal | p50, ms | p99, ms | MB/s | of librdkafka | of files |\n" + 7 * "|---" + "|")
+        heads = ("Append", "Journal", "p50, ms", "p99, ms", "MB/s", "of librdkafka", "of files", "process", "nodes")
+        print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|")
         for size in SIZES:
-            bare, files = self.median(BARE, size)[2], self.median(FILES, size)[2]
+            bare, files = self._median(BARE, size).rate, self._median(FILES, size).rate
             for name in (FILES, CELL, FOLLOWED, BARE):
-                p50, p99, rate = self.median(name, size)
-                shares = f"{rate / bare:.2f} | {rate / files:.2f}"
-                print(f"| {size >> 10} KiB | {name} | {p50:.2f} | {p99:.2f} | {rate:.1f} | {shares} |")
+                p50, p99, rate, process, nodes = self._median(name, size)
+                rates = f"{rate:.0f} | {rate / bare:.2f} | {rate / files:.2f} | {process:.1f} | {nodes:.1f}"
+                print(f"| {size >> 10} KiB | {name} | {p50:.2f} | {p99:.2f} | {rates} |")
 
 
 def measure(
     figures: Figures, name: str, open_engine: Callable[[asyncio.AbstractEventLoop], Engine], seconds: float
 ) -> None:
     loop = asyncio.new_event_loop()
+    run = loop.run_until_complete
     engine = open_engine(loop)
     for size in SIZES:
-        times = loop.run_until_complete(one_at_a_time(engine, size, seconds))
-        figures.add(name, size, times, loop.run_until_complete(as_many_as_go(engine, size, seconds)))
+        times = run(one_at_a_time(engine, size, seconds))
+        figures.measure(name, size, times, partial(run, as_many_as_go(engine, size, seconds)))
     engine.close()
     loop.close()
 
@@ -228,7 +269,7 @@ def one_round(figures: Figures, servers: str, copies: int, seconds: float, numbe
                 bare = Bare(journal.new_producer(), parse(url).topic)
                 for size in SIZES:
                     times = bare.one_at_a_time(size, seconds)
-                    figures.add(BARE, size, times, bare.as_many_as_go(size, seconds))
+                    figures.measure(BARE, size, times, partial(bare.as_many_as_go, size, seconds))
 
         parts = [on_files, lambda: on_kafka(CELL, False), lambda: on_kafka(FOLLOWED, True), alone]
         for part in parts[number % 4 :] + parts[: number % 4]:
@@ -245,15 +286,16 @@ def main() -> None:
     options = parser.parse_args()
     if options.follow:
         follow(options.servers, options.follow)
-    figures = Figures()
     with ExitStack() as stack:
-        servers = options.servers
+        servers, processors = options.servers, Processors()
         if servers is None:
             from tests.kafka.kraft import Cluster
 
             place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             removed_soon = "log.segment.delete.delay.ms=1000\n"
-            servers = stack.enter_context(Cluster(place / "kafka", options.replication, more=removed_soon)).servers
+            cluster = stack.enter_context(Cluster(place / "kafka", options.replication, more=removed_soon))
+            servers, processors = cluster.servers, Processors(cluster.processor_seconds)
+        figures = Figures(processors)
         for number in range(options.rounds):
             one_round(figures, servers, options.replication, options.seconds, number)
     figures.show()

@@ -111,6 +111,13 @@ class Node:
     def runs(self) -> bool:
         return self._process is not None
 
+    def processor_seconds(self) -> float:
+        """Since it was started."""
+        if self._process is None:
+            return 0.0
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
 
 class Cluster:
     def __init__(self, directory: Path, nodes: int, links: int = 0, more: str = "") -> None:
@@ -162,6 +169,10 @@ class Cluster:
                 pass
             assert time.monotonic() < give_up, self._output()
             time.sleep(0.2)
+
+    def processor_seconds(self) -> float:
+        """Of all nodes, since they were started."""
+        return sum(node.processor_seconds() for node in self.nodes)
 
     def leader(self, topic: str) -> Node:
         """The node that has the lead of a topic of one partition."""

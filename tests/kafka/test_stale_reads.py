@@ -13,6 +13,7 @@ from tests.kafka.kraft import Cluster
 from tests.launcher import BrokerProcess
 
 from penstock.broker.names import DEFAULT_SCOPE
+from penstock.flight import wire
 from penstock.flight.client import FlightLog
 from penstock.flight.errors import LogUnavailable
 from penstock.flight.log import TopicPartition
@@ -23,6 +24,7 @@ pytestmark = pytest.mark.process
 DOORS = ("rustlog", "http", "flight")
 PLACE = TopicPartition(TOPIC, 0)
 PATIENT = 120.0
+COUNT = "SELECT count(*) AS n FROM orders"
 
 
 @pytest.fixture
@@ -47,6 +49,12 @@ def test_a_standby_serves_reads(pair: tuple[Broker, Broker]) -> None:
     assert end_of(at_owner) == 10
     assert not at_owner.stale
 
+    rows = at_standby.sql('SELECT count(*) AS n, max("offset") AS last FROM orders WHERE key IS NULL')
+    assert rows.to_pylist() == [{"n": 10, "last": 9}]
+    assert rows.schema.metadata[wire.STALE.encode()] == b"true"
+    ten = int(rows.schema.metadata[wire.POSITION.encode()])
+    assert at_owner.sql(COUNT, position=ten).to_pylist() == [{"n": 10}]
+
     # A read of what the owner does not have yet waits for it.
     found: list[str] = []
     reading = threading.Thread(target=lambda: found.extend(values(at_standby, 15)))
@@ -60,6 +68,16 @@ def test_a_standby_serves_reads(pair: tuple[Broker, Broker]) -> None:
         FlightLog(options(standby), retries=0).commit_offsets("billing", {PLACE: 3})
     FlightLog(BrokerOptions((address(standby), address(owner)), DEFAULT_SCOPE)).commit_offsets("billing", {PLACE: 3})
     standby.write("through the standby")  # at other doors everything goes to the owner
+    at_sixteen = at_owner.sql(COUNT).schema.metadata
+    assert at_sixteen[wire.STALE.encode()] == b"false"
+    sixteen = int(at_sixteen[wire.POSITION.encode()])
+    assert at_standby.sql(COUNT, position=sixteen).to_pylist() == [{"n": 16}]  # waits until the standby has it
+    assert at_standby.sql(COUNT, position=ten).to_pylist() == [{"n": 10}]
+    alone = FlightLog(options(standby), retries=0)
+    with pytest.raises(LogUnavailable, match=r"this broker is a standby\..*ask the owner"):
+        alone.sql(COUNT, position=sixteen + 1000)
+    with pytest.raises(LogUnavailable, match="standby and serves reads only"):
+        alone.sql("INSERT INTO orders (id) VALUES (1)")
     until(lambda: end_of(at_standby) == 16)
 
     owner.kill()
@@ -67,6 +85,7 @@ def test_a_standby_serves_reads(pair: tuple[Broker, Broker]) -> None:
     until(lambda: answered(at_standby) and not at_standby.stale)
     at_standby.commit_offsets("billing", {PLACE: 5})
     standby.write("as the owner")
+    assert at_standby.sql(COUNT).to_pylist() == [{"n": 17}]
     assert values(at_standby, 17) == [*map(str, range(15)), "through the standby", "as the owner"]
     owner.start().says("standby")
     until(lambda: answered(at_owner) and at_owner.stale and end_of(at_owner) == 17)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from tests.crash.simdisk import SimDisk
@@ -14,11 +18,17 @@ from penstock.broker.errors import ShuttingDown
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.security.access import ANONYMOUS
 from penstock.config.settings import Settings
+from penstock.flight.client import FlightLog
+from penstock.flight.errors import LogUnavailable as Unavailable
+from penstock.flight.errors import RequestRefused
+from penstock.flight.options import BrokerOptions
 from penstock.log.errors import LogUnavailable
+from penstock.log.files import OsFiles
 from penstock.log.kafka.opening import CellOpening
 from penstock.server import stale_reads
 from penstock.server.stale_reads import StaleReads
 from penstock.transport.endpoint import Endpoint
+from penstock.transport.tcp_listener import BindAddress, ReservedPort
 
 
 class NoProcess:
@@ -78,6 +88,75 @@ def test_a_standby_follows_and_hands_over(monkeypatch: pytest.MonkeyPatch) -> No
         await asyncio.to_thread(opening.engine.close)
 
     asyncio.run(follow())
+
+
+@pytest.mark.process
+def test_a_standby_answers_queries_for_what_it_has(tmp_path: Path) -> None:
+    """With the processes that a broker has: Flight, which is asked, and SQL behind it."""
+    journal = SimJournal()
+    owner = CellHarness(journal, SimDisk())
+    owners = Broker(owner.engine)
+    owners.topics.create(ANONYMOUS, DEFAULT_SCOPE, "orders", 1)
+    owners.produce.append(ANONYMOUS, DEFAULT_SCOPE, "orders", 0, [b'{"n": 1}', b'{"n": 2}'])
+    owner.settle()
+
+    async def follow() -> None:
+        loop = asyncio.get_running_loop()
+        opening = CellOpening(journal, source(), OsFiles(str(tmp_path)), SMALL, loop, lambda: START, QUIET)
+        cell = opening.cell
+        cell.catch_up()
+        with ThreadPoolExecutor(2) as threads, flight_port() as port:
+            reads = StaleReads(Settings(data_dir=str(tmp_path)), str(tmp_path), loop, threads, port)
+            reads.begin(cell)
+            assert reads._starting is not None
+            await reads._starting
+            endpoint = (port.endpoint.host, port.endpoint.port)
+            ask = FlightLog(BrokerOptions((endpoint,), DEFAULT_SCOPE), retries=0).sql
+            try:
+                before = opening.engine.position
+                found = await asyncio.to_thread(ask, "SELECT sum(n) AS n FROM orders WHERE n > $1", [1])
+                assert found.to_pylist() == [{"n": 2}]
+                assert found.schema.metadata == {b"penstock.position": b"%d" % before, b"penstock.stale": b"true"}
+
+                # A query of a position that the standby does not have yet waits for it.
+                owners.produce.append(ANONYMOUS, DEFAULT_SCOPE, "orders", 0, [b'{"n": 40}'])
+                await asyncio.to_thread(owner.settle)
+                after = owner.engine.position
+                assert after > opening.engine.position
+                asking = asyncio.create_task(asyncio.to_thread(ask, "SELECT sum(n) AS n FROM orders", [], after))
+                await asyncio.sleep(0.1)
+                assert not asking.done()
+                cell.follow(1)
+                found = await asking
+                assert found.to_pylist() == [{"n": 43}]
+                assert found.schema.metadata[b"penstock.position"] == b"%d" % after
+                found = await asyncio.to_thread(ask, f"SELECT sum(n) AS n FROM orders AT OFFSET {before}")
+                assert found.to_pylist() == [{"n": 3}]
+
+                for statement, error, said in (
+                    ("INSERT INTO orders (n) VALUES (5)", Unavailable, "standby and serves reads only"),
+                    ("CREATE TABLE mine (id BIGINT)", Unavailable, "standby and serves reads only"),
+                    ("SELECT * FROM nothing", RequestRefused, "not found"),
+                    ("SELECT (", RequestRefused, "Not SQL"),
+                ):
+                    with pytest.raises(error, match=said):
+                        await asyncio.to_thread(ask, statement)
+            finally:
+                reads.end(cell)
+                await reads.stop()
+        await asyncio.to_thread(opening.engine.close)
+
+    asyncio.run(follow())
+    owner.kill()
+
+
+@contextlib.contextmanager
+def flight_port() -> Iterator[ReservedPort]:
+    port = ReservedPort(BindAddress(Endpoint("127.0.0.1", 0), ("flight",)))
+    try:
+        yield port
+    finally:
+        port.close()
 
 
 def names(broker: Broker) -> list[str]:

@@ -75,24 +75,16 @@ class _Running(Deferred[Any, Outcome]):
 
 
 def arrow_stream(columns: Sequence[str], rows: Sequence[Sequence[Value]]) -> bytes:
-    """The rows as an Arrow stream. A column has the type of its values, which SQL has made uniform."""
+    """The rows as an Arrow stream."""
     import pyarrow as pa  # here, and off the loop: rarely needed, and slow to import
 
-    arrays = [_arrow_column([row[index] for row in rows]) for index in range(len(columns))]
+    from penstock.broker.queries.arrow_rows import arrow_table
+
     sink = pa.BufferOutputStream()
-    table = pa.Table.from_arrays(arrays, names=list(columns))
+    table = arrow_table(columns, rows)
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return bytes(sink.getvalue())
-
-
-def _arrow_column(values: list[Value]) -> Any:
-    import pyarrow as pa
-
-    if any(isinstance(value, Timestamp) for value in values):
-        moments = [value.nanoseconds if isinstance(value, Timestamp) else None for value in values]
-        return pa.array(moments, pa.timestamp("ns", tz="UTC"))
-    return pa.array(values)
 
 
 def shown(value: Value) -> int | str | bool | None:

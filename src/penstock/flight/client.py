@@ -39,6 +39,7 @@ RETRY_SECONDS: Final = 0.01  # before the first retry; doubled each time
 LONGEST_RETRY_SECONDS: Final = 1.0
 CALL_SECONDS: Final = 60.0  # timeout of a call
 PUBLISH_SECONDS: Final = 600.0
+QUERY_SECONDS: Final = 600.0  # the broker's own limit is usually much lower
 PLACES: Final = 1_000  # partitions or topics in one request
 
 CHANNEL: Final = [
@@ -141,6 +142,19 @@ class FlightLog:
             finally:
                 with suppress(Exception):  # if the caller stops early, the broker must stop sending
                     reader.cancel()
+
+    def sql(self, text: str, params: Sequence[int | str | bool | None] = (), position: int | None = None) -> pa.Table:
+        """The rows of a query; with `position`, of the log as of then. The metadata of their schema names the position
+        up to which they are true (`wire.POSITION`), and whether a standby gave them (`wire.STALE`).
+        """
+        ticket = flight.Ticket(wire.encode(wire.Statement(text, tuple(params), position)))
+        budget = _RetryBudget(self._retry)
+        while True:
+            try:
+                with self._plainly() as client:
+                    return client.do_get(ticket, self._call_options(QUERY_SECONDS)).read_all()
+            except LogUnavailable:
+                budget.wait()
 
     def stage(
         self,

@@ -6,7 +6,7 @@ Documented in `docs/flight.md`. No I/O, and independent of Arrow.
 
 from __future__ import annotations
 
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -17,6 +17,11 @@ MAX_PLACES: Final = 10_000  # partitions or topics in one request
 TENANT: Final = "x-penstock-tenant"
 NAMESPACE: Final = "x-penstock-namespace"
 AUTHORIZATION: Final = "authorization"
+
+POSITION: Final = "penstock.position"
+"""Metadata of the schema of a query's rows: the position of the log up to which they are true."""
+STALE: Final = "penstock.stale"
+"""The same: "true" if they come from a standby."""
 
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 """The default columns of a ticket. `expires`, `position` and `door` can be requested too."""
@@ -42,6 +47,14 @@ class Ticket(Message, frozen=True):
     start: Offset = 0
     end: Offset | None = None
     columns: Annotated[tuple[str, ...], Meta(min_length=1, max_length=10)] = COLUMNS
+
+
+class Statement(Message, frozen=True):
+    """The ticket of a query in SQL, with the values of `$1`, `$2`, …; with `position`, of the log as of then."""
+
+    sql: str
+    params: Annotated[tuple[int | str | bool | None, ...], Meta(max_length=MAX_PLACES)] = ()
+    position: Offset | None = None
 
 
 class TopicCommand(Message, frozen=True):
@@ -219,6 +232,10 @@ DETAIL: Final = "Detail: Python exception: "
 M = TypeVar("M")
 
 
+class _AnyTicket(msgspec.Struct):
+    sql: Any = None
+
+
 class Unusable(ValueError):
     """Bytes that are not a valid message. The text is for the sender."""
 
@@ -231,6 +248,13 @@ def decode(data: bytes, kind: type[M], what: str) -> M:
         return msgspec.json.decode(data or b"{}", type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Unusable(f"{what} cannot be understood: {error}") from None
+
+
+def decode_ticket(data: bytes) -> Ticket | Statement:
+    """The ticket: of records, or of a query. Raises Unusable."""
+    if decode(data, _AnyTicket, "the ticket").sql is not None:
+        return decode(data, Statement, "the ticket")
+    return decode(data, Ticket, "the ticket")
 
 
 def encode(message: object) -> bytes:

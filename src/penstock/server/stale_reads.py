@@ -1,8 +1,9 @@
 """Stale reads: what a standby serves itself, from its local disk, if `storage.stale_reads` says so.
 
-A broker without writes follows the journal, and a Flight process reads its segments and tables, with the same access
-checks as the owner's. It answers for what the standby has: a read of more waits a little, or is refused. At a takeover
-another broker is opened on the same engine, and this one is left.
+A broker without writes follows the journal. A Flight process reads its segments and tables, and so do SQL processes for
+the queries that come through it, with the same access checks as the owner's. They answer for what the standby has: a
+read of more waits a little, or is refused. At a takeover another broker is opened on the same engine, and this one is
+left.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from penstock.broker.broker import Broker
 from penstock.broker.runtime.executor import ThreadExecutor
 from penstock.config import broker as config
 from penstock.config.settings import Settings
-from penstock.config.workers import flight_settings
+from penstock.config.workers import flight_settings, sql_settings
 from penstock.log.errors import LogUnavailable
 from penstock.log.kafka.cell import Cell
 from penstock.transport.tcp_listener import ReservedPort
-from penstock.workers.flight.worker import STANDBY, FlightWorker
+from penstock.workers.flight.worker import FlightWorker
+from penstock.workers.sql.worker import SqlWorker
+from penstock.workers.standby import STANDBY
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +47,7 @@ class StaleReads:
         self._endpoint = flight_port.endpoint
         self._broker: Broker | None = None
         self._worker: FlightWorker | None = None
+        self._sql: SqlWorker | None = None
         self._starting: asyncio.Task[None] | None = None
 
     def begin(self, cell: Cell) -> None:
@@ -58,6 +62,9 @@ class StaleReads:
         cell.on_group = lambda group: broker.state_log.follow(group.core_events)
         settings = flight_settings(self._settings, self._data_dir, self._endpoint.host, self._endpoint.port)
         self._worker = FlightWorker(broker, msgspec.structs.replace(settings, standby=True))
+        if self._settings.sql.enabled:
+            of_sql = sql_settings(self._settings, self._data_dir)
+            self._sql = SqlWorker(broker, msgspec.structs.replace(of_sql, standby=True))
         self._starting = self._loop.create_task(self._start(self._worker))
 
     async def _start(self, worker: FlightWorker) -> None:
@@ -78,3 +85,6 @@ class StaleReads:
         if self._worker is not None:
             await self._worker.stop()
             self._worker = None
+        if self._sql is not None:
+            await self._sql.stop()
+            self._sql = None

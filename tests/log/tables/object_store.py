@@ -1,8 +1,9 @@
-"""An object store for tests: as much of S3 as tables need, in memory."""
+"""An object store for tests, in memory: as much of S3 as tables need, and of Google's XML API, which is similar."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import subprocess
 import sys
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import ClassVar
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
+
+SERVICE_ACCOUNT = ("client_email", "private_key", "private_key_id")
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -52,12 +55,16 @@ class _Handler(BaseHTTPRequestHandler):
         with self.lock:
             if "uploadId" in query:
                 self.uploads[query["uploadId"]][int(query["partNumber"])] = body
-            elif self.headers.get("If-None-Match") == "*" and key in self.objects:
+            elif key in self.objects and self._only_new():
                 self._reply(412)
                 return
             else:
                 self.objects[key] = body
         self._reply(200, ETag=f'"{len(body)}"')
+
+    def _only_new(self) -> bool:
+        """Whether the object must not exist: in the words of S3, or of Google."""
+        return self.headers.get("If-None-Match") == "*" or self.headers.get("x-goog-if-generation-match") == "0"
 
     def do_POST(self) -> None:
         key, query = self._place()
@@ -121,13 +128,16 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def object_store(delay: float = 0) -> Iterator[dict[str, str]]:
-    """The options that lead to a store with the bucket `bucket`, which takes its time to answer. It is a process of its
-    own, because deltalake keeps Python's lock while it opens a file to write."""
+    """The options that lead to a store with the bucket `bucket`, at s3:// and at gs://, which takes its time to answer.
+    It is a process of its own, because deltalake keeps Python's lock while it opens a file to write."""
     command = [sys.executable, "-m", "tests.log.tables.object_store", str(delay)]
     with subprocess.Popen(command, cwd=Path(__file__).parents[3], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
+        endpoint = f"http://127.0.0.1:{int(process.stdout.readline())}"
+        account = {"gcs_base_url": endpoint, "disable_oauth": True}
         yield {
-            "aws_endpoint": f"http://127.0.0.1:{int(process.stdout.readline())}",
+            "google_service_account_key": json.dumps(dict.fromkeys(SERVICE_ACCOUNT, "") | account),
+            "aws_endpoint": endpoint,
             "aws_allow_http": "true",
             "aws_access_key_id": "test",
             "aws_secret_access_key": "test",

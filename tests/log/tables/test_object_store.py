@@ -1,7 +1,11 @@
-"""Everything that tables do works in an object store as in a folder: nothing but the options leads there."""
+"""Everything that tables do works in an object store as in a folder: nothing but the URL and the options leads there.
+
+A store of your own is tried too, with PENSTOCK_TEST_OBJECT_STORE="URL NAME=VALUE …": nothing may be at that URL before,
+and nothing is after. For Azurite: "az://CONTAINER/tables azure_storage_use_emulator=true"."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 
@@ -19,11 +23,16 @@ from penstock.log.tables.store import Store
 from penstock.log.tables.table import Table
 from penstock.log.tables.verify import verify
 
+OWN = os.environ.get("PENSTOCK_TEST_OBJECT_STORE", "").split()
 
-@pytest.fixture
-def store(source: Source) -> Iterator[Store]:
+
+@pytest.fixture(params=["s3://bucket/lake", "gs://bucket/lake", *OWN[:1]])
+def store(source: Source, request: pytest.FixtureRequest) -> Iterator[Store]:
+    url: str = request.param
     with object_store() as options:
-        source.ref = table_ref("s3://bucket/lake", options, "default", "default", NAME, TOPIC)
+        if url in OWN:
+            options = dict(option.split("=", 1) for option in OWN[1:])
+        source.ref = table_ref(url, options, "default", "default", NAME, TOPIC)
         yield Store(source.ref)
 
 
@@ -35,7 +44,7 @@ def test_the_life_of_a_table(source: Source, store: Store, monkeypatch: pytest.M
     ends = source.build_all()
     assert source.build_all() == ends
     agree(source, ends)
-    assert source.table().file_uris()[0].startswith("s3://bucket/lake/default/default/orders-7/partition=0/")
+    assert source.table().file_uris()[0].startswith(f"{source.ref.url}/partition=0/")
     old = source.table()
     assert maintenance.compact(source.ref, min_files=2) > 4
     agree(source, ends)

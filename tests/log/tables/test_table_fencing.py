@@ -23,13 +23,16 @@ from penstock.log.tables.table import Table, owner_app_id
 JOURNAL = "s1Tn_4kHR0-Xy"
 
 
-@pytest.fixture(params=["folder", pytest.param("object store", marks=pytest.mark.process)])
+STORES = ("s3://bucket/lake", "gs://bucket/lake")
+
+
+@pytest.fixture(params=["folder", *(pytest.param(url, marks=pytest.mark.process) for url in STORES)])
 def ref(request: pytest.FixtureRequest, source: Source) -> Iterator[TableRef]:
     if request.param == "folder":
         yield source.ref
         return
     with object_store() as options:
-        yield table_ref("s3://bucket/lake", options, "default", "default", NAME, TOPIC)
+        yield table_ref(request.param, options, "default", "default", NAME, TOPIC)
 
 
 def owner(ref: TableRef, term: int, journal: str = JOURNAL) -> TableRef:

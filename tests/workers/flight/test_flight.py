@@ -157,6 +157,34 @@ def test_another_tenant_has_its_own_topics(seeded_broker: SeededBroker) -> None:
     assert get(seeded_broker.flight, "plain", options=options).read_all()["value"].to_pylist() == [b"of acme"]
 
 
+def query(connection: Any, sql: str, options: Any = None, **more: Any) -> Any:
+    return connection.do_get(flight.Ticket(json.dumps({"sql": sql, **more})), options).read_all()
+
+
+def test_a_query_gives_rows_and_the_position_up_to_which_they_are_true(seeded_broker: SeededBroker) -> None:
+    connection = seeded_broker.flight
+    found = query(connection, "SELECT count(*) AS n, max(offset) AS last FROM lots WHERE offset >= $1", params=[10])
+    assert found.to_pylist() == [{"n": 8_990, "last": 8_999}]
+    assert found.schema.metadata[b"penstock.stale"] == b"false"
+    now = int(found.schema.metadata[b"penstock.position"])
+    times = query(connection, "SELECT timestamp FROM plain LIMIT 1")
+    assert pa.types.is_timestamp(times.schema.field(0).type)
+    past = query(connection, "SELECT count(*) AS n FROM plain", position=5)
+    assert past.to_pylist()[0]["n"] < len(seeded_broker.seen["plain"])
+    assert past.schema.metadata[b"penstock.position"] == b"5"
+    acme = header(b"x-penstock-tenant", b"acme")
+    assert query(connection, "SELECT count(*) AS n FROM plain", acme).to_pylist() == [{"n": 1}]
+    for sql, said in (
+        ("INSERT INTO plain (id) VALUES (1)", "Only queries are answered here"),
+        ("CREATE TABLE new (id BIGINT)", "Only queries are answered here"),
+        ("SELECT * FROM missing", "not found"),
+        ("SELECT (", "Not SQL"),
+    ):
+        refused(partial(query, connection, sql), pa.ArrowInvalid, said)
+    refused(partial(query, connection, "SELECT 1", position=now + 1), pa.ArrowInvalid, str(now + 1))
+    refused(partial(query, connection, "SELECT 1", topic="plain"), pa.ArrowInvalid, "unknown field `topic`")
+
+
 # -- what it refuses
 
 

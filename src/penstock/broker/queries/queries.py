@@ -72,6 +72,8 @@ class Queries:
         params: Sequence[Value] = (),
         position: int | None = None,
         reason: str | None = None,
+        *,
+        read_only: bool = False,
     ) -> Statement:
         """A statement to be started, limited to the streams of `scope`. With `position`, it sees the log as of that
         position; `reason` justifies access to data that is not usually the caller's, and is recorded in the audit log.
@@ -80,7 +82,9 @@ class Queries:
         """
         self._access.require_any(identity, Permission.READ, scope)
         self._number += 1
-        return Statement(self, self._number, identity, scope, sql, params, position, reason)
+        statement = Statement(self, self._number, identity, scope, sql, params, position, reason)
+        statement.read_only = read_only
+        return statement
 
     def expect(self) -> None:
         """A client has connected that may send statements: start the SQL worker now, so that it need not wait later."""

@@ -119,8 +119,7 @@ class QueryCapability:
 
     def head(self, number: int) -> int:
         """The position up to which everything is committed."""
-        self.find(number)
-        return self._state_log.engine.position
+        return self._seen(self.find(number))
 
     def names(self, number: int) -> list[str]:
         """The streams that the sender may read. Valid once `pending_commit` is committed."""
@@ -148,7 +147,14 @@ class QueryCapability:
                 self._access.require(identity, Permission.READ, scope, topic)
             views = [self._fetch.read_view(identity, scope, name) for name in names if name in known]
             typed = {name: self._fetch.read_view(identity, scope, topic) for name, topic in topics.items()}
-        return Opened(self._state_log.engine.position, views, typed)
+        return Opened(self._seen(statement), views, typed)
+
+    def _seen(self, statement: Statement) -> int:
+        """The committed position, which the statement is about to see."""
+        position = self._state_log.engine.position
+        if statement.head is None:
+            statement.head = position
+        return position
 
     def declare(self, number: int, name: str, declared: Declared | None, *, create: bool) -> CommitGroup:
         """Declare a stream as a table, or drop its declaration (None). Its position is the committed one, as its own is
@@ -158,6 +164,7 @@ class QueryCapability:
         identity, scope, position = statement.identity, statement.scope, self._state_log.engine.position
         kind = "topic.create" if create else "topic.alter"
         with _Kept(statement), self._audit.attempt(identity, kind, scope=scope, resource=name):
+            _refuse_changes(statement)
             if create and name not in self._known(statement):
                 statement.changed = True
                 if declared is not None:
@@ -203,6 +210,7 @@ class QueryCapability:
         """Append events to the stream. Raises OffsetMismatch, without appending, if it has grown past `expected`."""
         statement = self.find(number)
         with _Kept(statement):
+            _refuse_changes(statement)
             try:
                 statement.changed = True
                 appended = self._produce.append(
@@ -245,6 +253,11 @@ class QueryCapability:
         if statement is None or statement.stage is not Stage.RUNNING:
             raise QueryError("The statement is over")
         return statement
+
+
+def _refuse_changes(statement: Statement) -> None:
+    if statement.read_only:
+        raise QueryError("Only queries are answered here: send what changes something over HTTP or Kimberlite")
 
 
 class _Kept:

@@ -36,11 +36,13 @@ class Statement:
         "_queues",
         "changed",
         "error",
+        "head",
         "identity",
         "number",
         "pages",
         "params",
         "position",
+        "read_only",
         "reason",
         "refusal",
         "rows",
@@ -72,6 +74,8 @@ class Statement:
         self.params = params
         self.position = position
         self.reason = reason
+        self.read_only = False  # it may not append or declare anything
+        self.head: int | None = None  # the first committed position that it was shown
         self.stage = Stage.NEW
         self.since = 0  # start of its stage: µs of the monotonic clock
         self.worker: object = None  # the process that runs it, or did

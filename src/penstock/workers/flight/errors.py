@@ -35,6 +35,7 @@ UNAVAILABLE: Final = frozenset(
         "LogUnavailable",
         "NotOwner",
         "NotWritten",
+        "QueriesOff",
         "ShuttingDown",
         "TableUnreadable",
         "TooFast",

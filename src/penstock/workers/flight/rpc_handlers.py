@@ -6,11 +6,16 @@ way: the Flight process reads them from the files.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from functools import partial
+
+import msgspec
 
 from penstock.broker.broker import Broker
 from penstock.broker.names import check_scope
 from penstock.broker.publications.staging import CHUNK_BYTES
+from penstock.broker.runtime.executor import Deferred
 from penstock.broker.security.access import ANONYMOUS, Identity
 from penstock.log.engine import Durability
 from penstock.workers import read_view_message
@@ -22,6 +27,8 @@ from penstock.workers.flight.rpc_messages import (
     Login,
     PublicationRequest,
     PublishedRows,
+    QueryRequest,
+    QueryRows,
     ReadViewMessage,
     ReadViewRequest,
     Schema,
@@ -53,6 +60,7 @@ class FlightHandlers:
             "flight.read_view": typed(ReadViewRequest, self.read_view),
             "flight.schema": typed(SchemaRequest, self.schema),
             "flight.commit": typed(CommitRequest, self.commit),
+            "flight.query": self.query,
         }
 
     async def login(self, login: Login) -> LoggedIn:
@@ -95,6 +103,25 @@ class FlightHandlers:
         found = self._broker.schemas.get(request.identity, request.scope, request.subject, request.version)
         await self._committed()
         return Schema(str(found.kind), found.definition.decode(), found.version)
+
+    async def query(self, body: bytes) -> bytes:
+        """Run a query in SQL. The rows are encoded off the loop: there may be many."""
+        request = msgspec.msgpack.decode(body, type=QueryRequest)
+        check_scope(request.scope)
+        run = self._broker.queries.run(
+            request.identity, request.scope, request.sql, request.params, request.position, read_only=True
+        )
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        run.start(lambda: None if done.done() else done.set_result(None))
+        try:
+            await done
+        except asyncio.CancelledError:  # the Flight process has ended
+            run.cancel()
+            raise
+        columns, rows = run.finish()
+        seen = self._broker.state_log.engine.position if run.head is None else run.head
+        reply = QueryRows(columns, rows, seen if request.position is None else request.position)
+        return await finished(Deferred(partial(msgspec.msgpack.encode, reply), bytes), self._broker.executor)
 
     async def commit(self, request: CommitRequest) -> Empty:
         check_scope(request.scope)

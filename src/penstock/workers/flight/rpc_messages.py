@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from penstock.broker.names import Scope
+from penstock.broker.queries.query import Value
 from penstock.broker.security.access import Identity
 from penstock.log.engine import Durability
 from penstock.structured_logging import LogFormat
@@ -68,6 +69,18 @@ class SchemaRequest(ScopedRequest):
 class CommitRequest(ScopedRequest):
     group: str
     offsets: list[tuple[str, int, int]]  # topic, partition, offset
+
+
+class QueryRequest(ScopedRequest):
+    sql: str
+    params: list[Value]
+    position: int | None = None
+
+
+class QueryRows(msgspec.Struct, array_like=True):
+    columns: list[str]
+    rows: list[list[Value]]
+    position: int  # of the log, up to which they are true
 
 
 class Topics(msgspec.Struct, array_like=True):

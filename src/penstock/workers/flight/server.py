@@ -27,7 +27,7 @@ from penstock.workers.flight.concurrency import ConcurrencyLimit, Slot, end_stal
 from penstock.workers.flight.errors import Refused, client_error
 from penstock.workers.flight.rpc_messages import FlightSettings
 from penstock.workers.read_view_source import source_of, view_of
-from penstock.workers.rpc import RpcClient
+from penstock.workers.rpc import RemoteError, RpcClient
 from penstock.workers.supervisor import Empty
 
 CHUNK: Final = 32  # topics per request to the broker, which bounds its time
@@ -98,7 +98,9 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
 
     def do_get(self, context: Any, ticket: Any) -> Any:
         with self._authenticated(context) as caller:
-            request = wire.decode(ticket.ticket, wire.Ticket, "the ticket")
+            request = wire.decode_ticket(ticket.ticket)
+            if isinstance(request, wire.Statement):
+                return self._rows(caller, request)
             schema = _schema(request.columns)
             read_view = self._reaching(caller, request)
             source, view = source_of(read_view, 0), view_of(read_view, 0)
@@ -130,6 +132,33 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                     f"offset {end}, and not yet up to {wanted}: try again, or ask the owner of the journal",
                 )
             time.sleep(LAG_STEP)
+
+    def _rows(self, caller: Caller, statement: wire.Statement) -> Any:
+        """The rows of a query, which holds the place of a stream while it runs."""
+        from penstock.broker.queries.arrow_rows import arrow_table
+
+        with self._stream_slot(caller):
+            found = self._query(caller, statement)
+        about = {wire.POSITION: str(found.position), wire.STALE: "true" if self._settings.standby else "false"}
+        return flight.RecordBatchStream(arrow_table(found.columns, found.rows).replace_schema_metadata(about))
+
+    def _query(self, caller: Caller, statement: wire.Statement) -> rpc_messages.QueryRows:
+        """Run a query. A standby waits until it has the position that is asked for, or refuses."""
+        request = rpc_messages.QueryRequest(
+            caller.identity, caller.scope, statement.sql, list(statement.params), statement.position
+        )
+        give_up, pause = time.monotonic() + LAG_SECONDS, LAG_STEP
+        while True:
+            try:
+                return self._broker.call("flight.query", request, rpc_messages.QueryRows)
+            except RemoteError as error:
+                if error.kind != "PositionAhead" or not self._settings.standby:
+                    raise
+                if time.monotonic() > give_up:
+                    text = f"this broker is a standby. {error}: try again, or ask the owner of the journal"
+                    raise Refused("Lagging", text) from None
+            time.sleep(pause)
+            pause *= 2
 
     def _stream_slot(self, caller: Caller) -> Slot:
         """A stream slot, by tenant and caller. Anonymous callers are distinguished by their connection."""

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from penstock.broker.broker import Broker
-from penstock.log.errors import NotOwner
 from penstock.workers.flight.rpc_handlers import FlightHandlers, PublishHandlers
 from penstock.workers.flight.rpc_messages import FlightSettings
+from penstock.workers.standby import refusing
 from penstock.workers.supervisor import WorkerProcess
 from penstock.workers.table_damage import damage_handlers
 
@@ -14,11 +14,6 @@ START_SECONDS = 60.0
 
 
 WRITES = ("flight.commit", "publish.prepare", "publish.publish", "publish.discard")
-STANDBY = "this broker is a standby and serves reads only, which may lag: writes go to the owner of the journal"
-
-
-async def _refuse(_: bytes) -> bytes:
-    raise NotOwner(STANDBY)
 
 
 class FlightWorker:
@@ -31,7 +26,7 @@ class FlightWorker:
             **damage_handlers(broker),
         }
         if settings.standby:
-            handlers.update(dict.fromkeys(WRITES, _refuse))
+            handlers.update(refusing(WRITES))
         self.process = WorkerProcess("flight", "penstock.workers.flight.main", handlers, settings)
 
     async def start(self) -> bool:

@@ -28,6 +28,7 @@ class SqlSettings(msgspec.Struct, frozen=True):
     threads: int  # concurrent statements, each in its own process
     overhead_bytes: int = 256 << 20  # memory of a process besides `memory_bytes`
     log_format: LogFormat = "auto"
+    standby: bool = False  # of the journal: reads only
     first: bool = False  # the broker's start or a statement waits for it: starts as fast as possible
 
 

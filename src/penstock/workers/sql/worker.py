@@ -21,6 +21,7 @@ from penstock.broker.queries.queries import Queries
 from penstock.broker.queries.statement import Statement
 from penstock.workers.sql.rpc_handlers import SqlHandlers
 from penstock.workers.sql.rpc_messages import SqlSettings
+from penstock.workers.standby import refusing
 from penstock.workers.supervisor import WorkerProcess
 from penstock.workers.table_damage import damage_handlers
 
@@ -29,6 +30,7 @@ logger = logging.getLogger(__name__)
 WATCH_SECONDS: Final = 0.25
 START_SECONDS: Final = 30.0  # that the broker's start waits for the first process
 IDLE_SECONDS: Final = 60.0  # after which an idle process is ended, except for the first
+WRITES: Final = ("sql.declare", "sql.append", "sql.break_glass")  # the last one writes to the audit log
 OVERHEAD_BYTES: Final = 512 << 20  # memory besides the statement's limit: libraries, indexes, results
 
 Verdict: TypeAlias = tuple[Sequence[Statement], str]
@@ -49,6 +51,8 @@ class SqlProcess:
         self.idle_ticks = 0  # ticks of the watch since it was last busy
         self.handlers = SqlHandlers(broker, self, self._is_last, self._replace)
         handlers = {**self.handlers.handlers(), **damage_handlers(broker)}
+        if settings.standby:
+            handlers.update(refusing(WRITES))
         self.process = WorkerProcess("SQL", "penstock.workers.sql.main", handlers, settings, self._ended)
 
     @property
