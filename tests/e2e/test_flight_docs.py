@@ -24,7 +24,7 @@ def snippets(text: str) -> list[str]:
 def test_the_page_says_what_is_true(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before, after = PAGE.read_text().split(SECURE)
     plain, secure = snippets(before), snippets(after)
-    assert (len(plain), len(secure)) == (4, 1)
+    assert (len(plain), len(secure)) == (5, 1)
     with made(tmp_path) as maker:
         maker.topic("orders", 2)
         maker.append("orders", [b"one", b"two", b"three"])
@@ -43,6 +43,7 @@ def test_the_page_says_what_is_true(tmp_path: Path, capsys: pytest.CaptureFixtur
         "3 records in 2 partitions",
         "[{'offset': 1, 'value': b'two'}, {'offset': 2, 'value': b'three'}]",
         "'start': 0, 'end': 3}",
+        "[{'n': 2}] up to position ",
         "{'offsets': [0]}",
         "{'rows': 2, 'repeated': False}",
         "[b'orders']",
