@@ -31,6 +31,7 @@ from benchmarks import (
     queues,
     quic,
     size,
+    tables,
     turns,
 )
 from benchmarks.report import Report
@@ -57,6 +58,7 @@ SUBJECTS = {
     "checksums": checksums,
     "publish": publish,
     "size": size,
+    "tables": tables,
     "turns": turns,
     "calls": calls,
 }

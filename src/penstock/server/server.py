@@ -145,7 +145,7 @@ class Server:
         broker.exposition.more.append(ProcessFigures(self.data_dir, self.workers).collect)
         warming = [loop.run_in_executor(self._threads, broker.tables.warm)] if broker.tables.exist() else []
         self._watchdog = Watchdog(loop, broker, settings.performance.stall_seconds)
-        self._maintenance = loop.create_task(maintain(broker, self.workers.start_needed))
+        self._maintenance = loop.create_task(maintain(broker, self.workers.look_after))
         if not self._took_over:
             await self.workers.start()
         if warming:

@@ -48,9 +48,9 @@ class Workers:
         if self.sql is not None and sql_first and not await self.sql.ready():
             logger.warning("the SQL process is not ready yet; its messages tell more, and statements wait for it")
 
-    def start_needed(self) -> None:
-        """Start workers that have work. Called about once a second."""
-        self.tables.start_if_needed()
+    def look_after(self) -> None:
+        """Start workers that have work, and see to their priority. Called about once a second."""
+        self.tables.look_after()
 
     def restarts(self) -> dict[str, int]:
         """Kind of process → number of restarts."""

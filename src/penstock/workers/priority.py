@@ -23,16 +23,26 @@ def lower_priority() -> None:
 
 
 def idle_priority() -> None:
-    """Set idle priority, for background work: CPU, and the disk if its scheduler has such a class, only while nobody
-    else needs them."""
-    with contextlib.suppress(OSError, AttributeError):  # Linux only
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    _set_io_priority(_IDLE)
+    """Set idle priority for all threads, for background work: CPU, and the disk if its scheduler has such a class, only
+    while nobody else needs them. There is no way back: only a privileged process may raise its priority."""
+    for thread in _threads():
+        with contextlib.suppress(OSError, AttributeError):  # Linux only
+            os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
+        _set_io_priority(_IDLE, thread)
 
 
-def _set_io_priority(value: int) -> None:
-    """Set the I/O priority of this thread and the threads that it starts from now on. Errors are ignored."""
+def _threads() -> list[int]:
+    """The ids of this process's threads; 0 stands for the calling one."""
+    try:
+        return [int(name) for name in os.listdir("/proc/self/task")]
+    except OSError:
+        return [0]
+
+
+def _set_io_priority(value: int, thread: int = 0) -> None:
+    """Set the I/O priority of a thread, 0 for this one, and the threads that it starts from now on. Errors are
+    ignored."""
     number = _IOPRIO_SET.get(platform.machine()) if platform.system() == "Linux" else None
     if number is not None:
         with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None, use_errno=True).syscall(number, _PROCESS, 0, value)
+            ctypes.CDLL(None, use_errno=True).syscall(number, _PROCESS, thread, value)

@@ -156,6 +156,40 @@ def test_an_operator_hears_of_what_keeps_failing() -> None:
     assert here.broker.tables.trouble() == ""
 
 
+def test_what_waits_for_too_long_is_told_unless_another_priority_would_not_help() -> None:
+    here = fixture()
+    topic(here, "orders")
+    produce(here, "orders")
+    tables = here.broker.tables
+
+    def wait(seconds: float) -> None:
+        tables.observe_backlog()
+        here.pass_time(seconds)
+        tables.observe_backlog()
+
+    tables.hold(here.now + 100_000_000)  # a backup copies the tables' files
+    wait(99)
+    assert (tables.trouble(), tables.figures().seconds) == ("", 0)
+    tables.hold(0)
+    wait(62)
+    assert "the table worker is behind" in tables.trouble() and tables.figures().behind
+    assert "table_lag_seconds 6" in (text := here.broker.metrics_text(ADMINISTRATOR)) and "tables_behind 1.0" in text
+    built(here, next_job(here), orders="the store is away")
+    wait(62)
+    assert tables.trouble() == ""
+
+
+def test_a_job_of_a_worker_that_is_replaced_comes_again_and_has_not_failed() -> None:
+    here = fixture()
+    topic(here, "orders")
+    produce(here, "orders")
+    first = next_job(here)
+    here.broker.tables.interrupt()
+    again = next_job(here)
+    assert (again.sequence, again.shares) == (first.sequence, first.shares)
+    assert here.broker.metrics.table_failures == 0
+
+
 def test_a_job_without_an_answer_comes_again() -> None:
     here = fixture()
     topic(here, "orders")

@@ -211,6 +211,8 @@ def _gauges(metrics: Metrics, gauges: Gauges) -> Iterator[Metric]:
         ("schemas", "Versions of all schemas.", gauges.schemas),
         ("table_files_waiting", "Closed segments that are not in tables yet.", gauges.tables.files),
         ("table_lag_bytes", "Bytes of closed segments that are not in tables yet.", gauges.tables.bytes),
+        ("table_lag_seconds", "Time that the oldest of them has waited.", gauges.tables.seconds),
+        ("tables_behind", "1 if the table worker is behind.", int(gauges.tables.behind)),
         ("tables_failing", "Tables whose last building or care failed.", gauges.tables.failing),
         ("tables_damaged", "Ranges of offsets that cannot be read: a file is damaged.", gauges.tables.damaged),
         ("cache_entries", "Values in caches.", gauges.caches.entries),

@@ -46,6 +46,8 @@ class TableFigures(NamedTuple):
     bytes: int = 0  # size of these segments
     failing: int = 0  # tables whose last job failed
     damaged: int = 0  # ranges of offsets that cannot be read because a file is damaged
+    seconds: float = 0.0  # since the oldest of these segments waits
+    behind: bool = False  # the table worker is: see `broker.tables.backlog`
 
 
 NO_TABLES: Final = TableFigures()

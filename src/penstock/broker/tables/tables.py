@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
-from itertools import chain
+from collections.abc import Callable, Container, Mapping
 from typing import NamedTuple
 
 from penstock.broker.fetch.removal import RemovedRecords
@@ -22,6 +21,7 @@ from penstock.broker.security.access import Access, Identity, Permission
 from penstock.broker.state.events import TableLeft, TableRemoved
 from penstock.broker.state.state import Topic
 from penstock.broker.state.state_log import StateLog
+from penstock.broker.tables.backlog import Backlog
 from penstock.broker.tables.repairs import Repairs, RepairStatus, RepairWatch
 from penstock.broker.tables.table import (
     LOOKS_AT_ONCE,
@@ -89,6 +89,7 @@ class Tables:
         self._build_bytes: dict[int, int] = {}  # bytes of the last build, by topic
         self._built = False  # the last job was a build: other jobs go first now
         self._sizes: dict[int, int] = {}  # of tables, in bytes, by topic; unknown until the first care job
+        self._backlog = Backlog()
         self._repairs = Repairs()
         self._verifications = Repairs()
         self._past = LazyTieredReader(self._open_past)
@@ -373,6 +374,21 @@ class Tables:
         """
         return self._state_log.engine.sync()
 
+    @property
+    def backlog(self) -> Backlog:
+        return self._backlog
+
+    def observe_backlog(self) -> None:
+        """Measure the backlog. Topics that fail are left out, and so is everything while jobs are on hold: another
+        priority would not help."""
+        now = self._clock()
+        self._backlog.observe(now, {} if now < self._held_until else self._waiting(self._failures))
+
+    def interrupt(self) -> None:
+        """The worker is replaced by a new process: its job, if any, is issued again."""
+        if self._job is not None:
+            self.put_back(self._job)
+
     def put_back(self, job: Job) -> None:
         """The job is postponed and will be issued again."""
         if self._job is job:
@@ -485,11 +501,13 @@ class Tables:
         return self._sizes
 
     def trouble(self) -> str:
-        """The reasons why tables cannot be read or built, if that has failed repeatedly; else empty."""
+        """The reasons why tables cannot be read or built, if that has failed repeatedly, or are behind; else empty."""
         reasons = [str(error) for error in self._damage_that_matters()]
         reasons += [self._past.trouble] if self._past.trouble else []
         reasons += list(self._typed_errors.values())
-        return "; ".join((reasons + in_trouble(self._state_log.state.topics_by_id, self._failures))[:3])
+        reasons += in_trouble(self._state_log.state.topics_by_id, self._failures)
+        reasons += [self._backlog.trouble()] if self._backlog.behind else []
+        return "; ".join(reasons[:3])
 
     def _damage_that_matters(self) -> list[TableDamaged]:
         """Damage in offsets that retention has not removed."""
@@ -501,13 +519,23 @@ class Tables:
         self._damage.add(error)
 
     def figures(self) -> TableFigures:
-        waiting = [
-            [span.bytes for partition, span in file.spans.items() if self._wanted(topic_of(partition))]
-            for file in self._state_log.engine.closed_files()
-        ]
+        waiting = self._waiting()
         self._metrics.table_damaged_reads = self._damage.reads
         damaged = len(self._damage_that_matters())
-        return TableFigures(sum(map(bool, waiting)), sum(chain.from_iterable(waiting)), len(self._failures), damaged)
+        backlog = self._backlog
+        return TableFigures(
+            len(waiting), sum(waiting.values()), len(self._failures), damaged, backlog.seconds, backlog.behind
+        )
+
+    def _waiting(self, without: Container[int] = ()) -> dict[int, int]:
+        """Bytes that are in no table yet, by the number of their closed segment; `without` these topics."""
+        found = {}
+        for file in self._state_log.engine.closed_files():
+            topics = ((topic_of(partition), span.bytes) for partition, span in file.spans.items())
+            size = sum(size for topic, size in topics if topic not in without and self._wanted(topic))
+            if size:
+                found[file.sequence] = size
+        return found
 
     def forget(self, topic: int) -> None:
         """The topic was deleted."""

@@ -1,5 +1,5 @@
-"""The table worker, which builds and maintains tables: `python -m penstock.workers.tables.main DESCRIPTOR`, started
-only by the broker. It may be killed at any moment: interrupted work is repeated, and nothing takes effect twice."""
+"""The table worker, which builds and maintains tables, started only by the broker: see `workers/__main__.py`. It may be
+killed at any moment: interrupted work is repeated, and nothing takes effect twice."""
 
 from __future__ import annotations
 
@@ -46,16 +46,20 @@ def main(descriptor: str) -> None:
     settings = fetch_settings(client, TableSettings)
     configure_logging(settings.log_level, settings.log_format)
     without_pandas()
-    lower_priority()
+    use_one_processor()
     os.umask(0o077)  # deltalake writes the tables' logs with permissions from the umask
     keep_private(settings.root, settings.data_dir)
     report_ready(client)
     runner = JobRunner(OsFiles(settings.data_dir), lambda message: client.call("tables.progress", message, Empty))
+    background = False
     while True:
-        job = client.call("tables.next", Empty(), NextJob).job
-        outcomes = runner.do(job)
+        found = client.call("tables.next", Empty(), NextJob)
+        if found.background and not background:
+            background = True
+            idle_priority()
+        outcomes = runner.do(found.job, pauses=found.pauses)
         try:
-            client.call("tables.done", JobDone(job.id, outcomes), Empty)
+            client.call("tables.done", JobDone(found.job.id, outcomes), Empty)
         except RemoteError as error:
             logger.warning("the broker did not keep what was done: %s", error)
 
@@ -83,12 +87,10 @@ def keep_private(root: str, data_dir: str) -> None:
         logger.warning("who may read the tables in %s could not be changed: %s", folder, error)
 
 
-def lower_priority() -> None:
-    """Use a single CPU, and only while nobody else needs it."""
+def use_one_processor() -> None:
     import pyarrow as pa
 
     pa.set_cpu_count(1)
-    idle_priority()
 
 
 class Throttle:
@@ -116,8 +118,11 @@ class JobRunner:
         self._files = files
         self._report = report
         self._known: set[int] = set()  # topics whose tables are verified to belong to this log
+        self._pauses = True
 
-    def do(self, job: Job) -> list[TableOutcome]:
+    def do(self, job: Job, *, pauses: bool = True) -> list[TableOutcome]:
+        """`pauses`: leave time to others while working."""
+        self._pauses = pauses
         match job:
             case BuildJob():
                 return self._build(job)
@@ -125,22 +130,26 @@ class JobRunner:
                 outcome = _outcome(job.ref.topic, partial(maintain_table, job))
                 if not outcome.error:
                     outcome.bytes = size_of(job.ref)
-                    outcome.typed_error = _outcome(job.ref.topic, partial(maintain_typed_table, job)).error
+                    rest = self._rest()
+                    outcome.typed_error = _outcome(job.ref.topic, partial(maintain_typed_table, job, rest)).error
                 return [outcome]
             case RemoveJob():
                 return [_outcome(job.ref.topic, partial(remove, job))]
             case RepairJob():
                 return [self._repair(job)]
 
+    def _rest(self) -> Callable[[], None]:
+        return Throttle() if self._pauses else _no_pause
+
     def _repair(self, job: RepairJob) -> TableOutcome:
         from penstock.log.tailer import Tailer
         from penstock.workers.tables.repair import repair_table
 
-        throttle, next_report = Throttle(), 0.0
+        rest, next_report = self._rest(), 0.0
 
         def progress(checked: int, total: int) -> None:
             nonlocal next_report
-            throttle()
+            rest()
             if (now := time.monotonic()) >= next_report:
                 next_report = now + self.PROGRESS_SECONDS
                 self._report(RepairProgress(job.id, checked, total))
@@ -167,7 +176,8 @@ class JobRunner:
             outcomes = [_outcome(share.ref.topic, partial(self._share, segment, share)) for share in job.shares]
         for share, outcome in zip(job.shares, outcomes, strict=True):
             if share.typed is not None and not outcome.error:
-                outcome.typed_error = _outcome(share.ref.topic, partial(build_typed, share.ref, share.typed)).error
+                work = partial(build_typed, share.ref, share.typed, self._rest())
+                outcome.typed_error = _outcome(share.ref.topic, work).error
         return outcomes
 
     def _share(self, segment: Segment, share: TableShare) -> dict[int, int]:
@@ -177,7 +187,11 @@ class JobRunner:
         if share.ref.topic not in self._known:
             check_history(share, segment, spans)
             self._known.add(share.ref.topic)
-        return build(share.ref, segment, spans, rest=Throttle())
+        return build(share.ref, segment, spans, rest=self._rest())
+
+
+def _no_pause() -> None:
+    pass
 
 
 def _outcome(topic: int, work: Callable[[], dict[int, int]]) -> TableOutcome:
@@ -227,17 +241,17 @@ def maintain_table(job: CareJob) -> dict[int, int]:
     return moved
 
 
-def build_typed(ref: TableRef, typed: TypedRows) -> dict[int, int]:
+def build_typed(ref: TableRef, typed: TypedRows, rest: Callable[[], None]) -> dict[int, int]:
     from penstock.workers.tables.typed_table import keep_up
 
-    return keep_up(ref, typed.schemas, typed.hidden, rest=Throttle())
+    return keep_up(ref, typed.schemas, typed.hidden, rest=rest)
 
 
-def maintain_typed_table(job: CareJob) -> dict[int, int]:
+def maintain_typed_table(job: CareJob, rest: Callable[[], None]) -> dict[int, int]:
     from penstock.workers.tables.typed_table import take_out, tidy
 
     if job.typed is not None:
-        build_typed(job.ref, job.typed)
+        build_typed(job.ref, job.typed, rest)
         take_out(job.ref, job.typed.hidden)
         tidy(job.ref, job.keep_seconds)
     return {}

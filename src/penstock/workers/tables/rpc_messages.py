@@ -22,6 +22,8 @@ class NextJob(msgspec.Struct):
     """The reply to `tables.next`."""
 
     job: BuildJob | CareJob | RemoveJob | RepairJob
+    background: bool = True  # at idle priority from now on
+    pauses: bool = True  # while working
 
 
 class RepairProgress(msgspec.Struct):
