@@ -104,6 +104,7 @@ class Penstock(Server):
             "SQL__START": "statement",  # its process would be starting while others are measured
             "LIMITS__CONNECTIONS": str(MANY),
             "LIMITS__TENANT_CONNECTIONS": "0",
+            "LIMITS__TENANT_SHARE": "1",  # there is only one tenant
             "LIMITS__TOPICS": str(MANY),
         }
         self.broker = BrokerProcess(os.path.join(self.directory, "data"), level, settings, packages=packages)
