@@ -61,7 +61,8 @@ def coalesce_produce(data: bytes, start: int, max_bytes: int) -> CoalescedProduc
         return None
     name = data[start + HEADER_SIZE : topic_end]  # with its length: equal topics are equal bytes
     try:
-        topic, first, behind = _layout(name)
+        topic = name[2:].decode()
+        first, behind = _layout(len(name))
         kind, length, found, key_size, value_size = first(data, start)
     except (UnicodeDecodeError, struct.error):
         return None
@@ -101,9 +102,9 @@ def coalesce_produce(data: bytes, start: int, max_bytes: int) -> CoalescedProduc
     return CoalescedProduce(topic, keys or None, values, partitions, done - start)
 
 
-@lru_cache(maxsize=256)
-def _layout(name: bytes) -> tuple[str, Callable[[bytes, int], Any], Callable[[bytes, int], Any]]:
-    """The topic, and unpackers of the fields up to the value's length, for records without a key: of the first frame,
-    and of the partition after a value with the next frame. `name`: the topic with its length."""
-    frame = f"II{len(name)}sII"
-    return name[2:].decode(), struct.Struct(f">{frame}").unpack_from, struct.Struct(f">i{frame}").unpack_from
+@lru_cache(maxsize=MAX_NAME)
+def _layout(size: int) -> tuple[Callable[[bytes, int], Any], Callable[[bytes, int], Any]]:
+    """Unpackers of the fields up to the value's length, for records without a key: of the first frame, and of the
+    partition after a value with the next frame. `size`: of the topic with its length."""
+    frame = f"II{size}sII"
+    return struct.Struct(f">{frame}").unpack_from, struct.Struct(f">i{frame}").unpack_from

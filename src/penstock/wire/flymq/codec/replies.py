@@ -509,9 +509,14 @@ def encode_metadata_batch(
     return b"".join(map(pack, *columns))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=16_384)
 def _metadata_frame(topic: str) -> tuple[bytes, Callable[..., bytes]]:
     """The first bytes of the reply frame to a PRODUCE to this topic, and the packer of the whole frame."""
     name = S16.write(topic)
     head = _HEADER.pack(MAGIC, VERSION, Op.PRODUCE, FLAG_BINARY, len(name) + _RECORD_METADATA_SIZE) + name
-    return head, struct.Struct(f">{len(head)}siQqii").pack
+    return head, _metadata_packer(len(head))
+
+
+@lru_cache(maxsize=1024)
+def _metadata_packer(head_size: int) -> Callable[..., bytes]:
+    return struct.Struct(f">{head_size}siQqii").pack
