@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pstats
 import signal
@@ -242,7 +243,11 @@ def profile_table(path: str, lines: int = 25) -> str:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Processor time that a process has used, in user and kernel mode."""
-    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-        fields = file.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Processor time that the threads of a process have used, in user and kernel mode. In ns, where the kernel counts
+    ticks of 10 ms for the process as a whole; threads that have ended do not count."""
+    used = 0
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        path = f"/proc/{pid}/task/{thread}/schedstat"
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(path, encoding="ascii") as file:
+            used += int(file.read().split()[0])
+    return used / 1e9

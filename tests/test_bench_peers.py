@@ -9,9 +9,10 @@ import time
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
-from benchmarks.peers import conversations, generator
+from benchmarks.peers import conversations, generator, parts, results
 from benchmarks.peers.conversations import CONNECTION, Conversation
 from benchmarks.peers.generator import Lane, Load, closed_loop, open_loop
 from benchmarks.peers.results import Series
@@ -79,7 +80,13 @@ def test_what_is_no_reply_is_noticed_before_anything_is_measured() -> None:
         generator.prepare(port, Conversation([b"abcd"], 8, first=b"other"))
 
 
-def test_results_are_medians_with_their_spread_and_a_plot() -> None:
+def test_a_group_stands_for_its_parts() -> None:
+    assert parts.chosen(None) == list(parts.PARTS)
+    assert parts.chosen(["table", "growth"]) == ["table", *parts.GROUPS["growth"]]
+    assert set(parts.GROUPS["growth"]) < set(parts.PARTS)
+
+
+def test_results_are_medians_with_their_spread_and_a_plot(tmp_path: Path) -> None:
     series = Series("sizes", "Throughput <by> size", "bytes", "MB/s")
     for value in (3.0, 1.0, 2.0):
         series.add("one", 64, value)
@@ -87,5 +94,8 @@ def test_results_are_medians_with_their_spread_and_a_plot() -> None:
         series.add("one", 128, 2 * value)
     assert "| 64 | 2.00 (1.00–3.00) | 20.0 (10.0–30.0) |" in series.markdown()
     assert "| 128 | 4.00 (2.00–6.00) | – |" in series.markdown()
+    files = results.write(str(tmp_path / "out"), str(tmp_path / "pictures"), {"system": "this"}, ["fast"], [series])
+    assert str(tmp_path / "pictures" / "sizes.svg") in files
+    assert "(../pictures/sizes.svg)" in (tmp_path / "out" / "results.md").read_text()
     picture = ET.fromstring(series.plot().svg())
     assert len(picture.findall("{http://www.w3.org/2000/svg}polyline")) == 2

@@ -10,11 +10,12 @@ import time
 
 from benchmarks import machine
 from benchmarks.peers import results, servers
-from benchmarks.peers.parts import PARTS, Peers, configurations
+from benchmarks.peers.parts import GROUPS, PARTS, Peers, chosen, configurations
 from benchmarks.settings import scratch
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 COMPILED = os.path.join(ROOT, "build", "compiled")
+PICTURES = os.path.join(ROOT, "docs", "images", "peers")
 
 
 def main() -> None:
@@ -32,7 +33,7 @@ def main() -> None:
     found: list[results.Series] = []
     with scratch(options.dir) as directory:
         peers = Peers(directory, compiled, options.rounds, options.seconds, options.most, options.server, options.door)
-        for name in options.only or PARTS:
+        for name in chosen(options.only):
             began = time.monotonic()
             series = PARTS[name](peers)
             found += series
@@ -40,7 +41,8 @@ def main() -> None:
             for each in series:
                 print(each.markdown(), flush=True)
             conditions["load after"] = " ".join(f"{load:.1f}" for load in os.getloadavg())
-            files = results.write(options.out, conditions, configurations(compiled), found)
+            pictures = PICTURES if options.publish else options.out
+            files = results.write(options.out, pictures, conditions, configurations(compiled), found)
     print("\n".join(files))
 
 
@@ -54,7 +56,7 @@ def _allow_many_sockets() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
-    parser.add_argument("--only", action="append", choices=PARTS, help="only this part; may be repeated")
+    parser.add_argument("--only", action="append", choices=[*PARTS, *GROUPS], help="only this; may be repeated")
     parser.add_argument("--server", action="append", help="only this one (penstock, redis, nats); may be repeated")
     parser.add_argument("--door", action="append", help="only this door of Penstock's (rustlog, …); may be repeated")
     parser.add_argument("--plain", action="store_true", help="leave the compiled package out")
@@ -62,6 +64,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=2.0, help="of one round of one server (%(default)s)")
     parser.add_argument("--most", type=int, default=10_000, help="connections, topics, … at most (%(default)s)")
     parser.add_argument("--out", default=os.path.join(ROOT, "build", "bench-peers"), help="for results (%(default)s)")
+    parser.add_argument("--publish", action="store_true", help="put the plots into docs/images/peers")
     parser.add_argument("--dir", default=ROOT, help="where servers put data (%(default)s)")
     return parser.parse_args()
 

@@ -258,6 +258,21 @@ def journal(peers: Peers) -> list[Series]:
     return [starts, memory]
 
 
+def starts(peers: Peers) -> list[Series]:
+    """Start after a kill by the number of topics, each with a record."""
+    seconds = Series("start-topics", "Start after kill -9 by topics", "topics", "seconds until it answers")
+    cost = Series("start-topics-cost", "Processor time of a start by topics", "topics", "seconds", plotted=False)
+    with peers.running(WRITTEN) as all_servers:
+        for count in _up_to(TOPICS, peers.most):
+            for server in all_servers:
+                Tried(server, server.doors[0], 64, count)
+                for _ in range(peers.rounds):
+                    server.stop(kill=True)
+                    seconds.add(server.name, count, server.start())
+                    cost.add(server.name, count, server.cpu_seconds())
+    return [seconds, cost]
+
+
 def _growth(name: str, of: str) -> tuple[Series, Series]:
     cost = Series(name, f"Processor time by {of}, 1 KiB, 16 connections, written", of, "µs for one request",
                   log_y=False)  # fmt: skip
@@ -286,7 +301,16 @@ PARTS: Final[dict[str, Callable[[Peers], list[Series]]]] = {
     "partitions": partitions,
     "subscriptions": subscriptions,
     "journal": journal,
+    "starts": starts,
 }
+
+GROUPS: Final = {"growth": ("connections", "topics", "partitions", "subscriptions", "journal", "starts")}
+"""Names for several parts."""
+
+
+def chosen(names: Sequence[str] | None) -> list[str]:
+    """The parts of these names; all if there are none."""
+    return [part for name in names or PARTS for part in GROUPS.get(name, (name,))]
 
 
 def configurations(compiled: str | None) -> list[str]:

@@ -79,31 +79,33 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def write(out: str, conditions: dict[str, str], notes: Sequence[str], found: Sequence[Series]) -> list[str]:
-    """Write everything to the directory; returns the files."""
-    os.makedirs(out, exist_ok=True)
+def write(
+    out: str, pictures: str, conditions: dict[str, str], notes: Sequence[str], found: Sequence[Series]
+) -> list[str]:
+    """Write everything to the directory `out`, and plots to `pictures`; returns the files."""
     files: list[str] = []
 
-    def put(name: str, text: str) -> None:
-        path = os.path.join(out, name)
+    def put(name: str, text: str, directory: str = out) -> None:
+        os.makedirs(directory, exist_ok=True)
+        path = os.path.join(directory, name)
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
         files.append(path)
 
     put("results.json", json.dumps({"conditions": conditions, "series": [s.as_dict() for s in found]}, indent=1))
-    put("results.md", _document(conditions, notes, found))
+    put("results.md", _document(os.path.relpath(pictures, out), conditions, notes, found))
     for series in found:
         if series.plotted and len({figure.x for figure in series.figures}) > 1:
-            put(f"{series.name}.svg", series.plot().svg())
+            put(f"{series.name}.svg", series.plot().svg(), pictures)
     return files
 
 
-def _document(conditions: dict[str, str], notes: Sequence[str], found: Sequence[Series]) -> str:
+def _document(pictures: str, conditions: dict[str, str], notes: Sequence[str], found: Sequence[Series]) -> str:
     lines = ["# Penstock beside other servers", "", "Written by `make bench-peers`.", ""]
     lines += [f"- {name}: {value}" for name, value in conditions.items()]
     lines += ["", "Configurations:", "", *[f"- {note}" for note in notes], ""]
     for series in found:
         lines.append(series.markdown())
         if series.plotted and len({figure.x for figure in series.figures}) > 1:
-            lines.append(f"![{series.title}]({series.name}.svg)\n")
+            lines.append(f"![{series.title}]({os.path.normpath(os.path.join(pictures, series.name))}.svg)\n")
     return "\n".join(lines)
