@@ -57,7 +57,7 @@ def ci(directory: Path, *suite: str, types: str = "true", kafka: str = "true") -
         path.write_text(text)
         path.chmod(0o755)
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST", "MAKE", "MFLAGS"))}
-    environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "xdist.plugin"}  # half of its time to start
+    environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "xdist.plugin"}  # starts in half the time
     environment["PATH"] = f"{directory / 'tools'}:{environment['PATH']}"
     done = subprocess.run(
         ["bash", ".ci/run"], cwd=directory, env=environment, capture_output=True, text=True, timeout=300, check=False
