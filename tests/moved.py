@@ -30,7 +30,7 @@ def move_to_tables(broker: BrokerProcess, data: Path) -> None:
         while min(segments(data)) <= newest:  # one more each time: snapshots come with what is written
             assert time.monotonic() < deadline, api("GET", "/tables")
             client.produce("filler", 0, [bytes(20_000)] * 2)
-            time.sleep(0.1)
+            time.sleep(0.3)  # not less: each second one is a segment more to move
 
 
 def segments(data: Path) -> list[str]:

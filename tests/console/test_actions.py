@@ -427,6 +427,7 @@ def test_add_change_and_remove_a_user(scene: Scene) -> None:
 def test_change_a_password(scene: Scene) -> None:
     scene.api("POST", "/users", {"name": "pablo", "password": "an old word", "roles": ["admin"]})
     scene.open("/access/users")
+    scene.page.reload()  # if it was open before, it shows the new user only when it looks again, in ten seconds
     dialog = scene.ask("Password", scene.row("pablo"))
     expect(dialog).to_contain_text("Sessions of this user end.")
     scene.fill(dialog, New_password="a new word")
