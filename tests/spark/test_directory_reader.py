@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -46,3 +48,27 @@ def test_no_waiting_for_a_directory_that_a_broker_uses(data_dir: DataDir) -> Non
             PenstockReader(FULL, data_dir.options | {"subscribe": "t"}).partitions()
     finally:
         lock.release()
+
+
+_READ_ALL = """
+import sys
+from penstock.spark.columns import full_schema
+from penstock.spark.source import PenstockReader
+
+reader = PenstockReader(full_schema("headers", "door"), {"path": sys.argv[1], "subscribe": "t"})
+rows = sum(batch.num_rows for task in reader.partitions() for batch in reader.read(task))
+print(rows, "pandas" in sys.modules)
+"""
+
+
+@pytest.mark.process
+def test_reading_needs_no_pandas(data_dir: DataDir) -> None:
+    """Arrow imports it with the first Python value that it converts, which would take longer than a short query."""
+    data_dir.create("t", 2, expiry=3600)
+    data_dir.write("t", 0, [b"a"], expires=[data_dir.now + 3_600_000_000])
+    data_dir.write("t", 1, [b"b"] * 5_000, [b"k", None] * 2_500)
+    data_dir.to_tables()
+    data_dir.write("t", 0, [b"c", b"d"], headers=[(("h", b"1"),), ()])
+    command = [sys.executable, "-c", _READ_ALL, str(data_dir.root)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.split() == ["5003", "False"]

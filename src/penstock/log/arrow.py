@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.log.arrow_values import integers, scalar, texts
 from penstock.log.batch import EXPIRES, HEADERS, KEY_NULLS, KEYS, Batch, RecordSlice
 from penstock.log.columns import Columns
 from penstock.log.doors import door_name
@@ -45,7 +46,7 @@ appear as a whole; and the name of the door through which it was written (null: 
 
 OWN_POSITION: Final = "own_position"
 """The global position of the record itself: the column `position` in tables of earlier versions."""
-_DOORS: Final = pa.array([door_name(number) for number in range(256)], pa.string())
+_DOORS: Final = texts([door_name(number) for number in range(256)])
 _FIELDS: Final = {field.name: field for field in STORED} | {OWN_POSITION: pa.field(OWN_POSITION, pa.int64())}
 
 ROWS: Final = 32_768  # in a record batch
@@ -124,7 +125,7 @@ class _Pile:
         """A column with one repeated value; cached, as all slices here belong to one partition."""
         made = self._constants.get(key)
         if made is None or len(made) < count:
-            made = self._constants[key] = pa.repeat(pa.scalar(value, STORED.field(name).type), max(count, _WHOLE))
+            made = self._constants[key] = pa.repeat(scalar(value, STORED.field(name).type), max(count, _WHOLE))
         return made.slice(0, count)
 
 
@@ -177,29 +178,29 @@ class _Joined:
         before = np.cumsum(self.lengths) - self.lengths
         return _int64(np.repeat(np.array(firsts, np.int64) - before, self.lengths) + np.arange(self.count))
 
-    def items(self, of: Callable[[RecordSlice], Iterable[Any]], kind: pa.DataType) -> pa.Array:
-        """An array built one item at a time: for columns that few records use."""
-        return pa.array([item for part in self.slices for item in of(part)], kind)
+    def one_by_one(self, of: Callable[[_Pointer], pa.Array]) -> pa.Array:
+        """The arrays of the slices: for columns whose bytes cannot simply be joined, and that few records use."""
+        return pa.concat_arrays([of(_Pointer(part)) for part in self.slices])
 
 
 def _joined_keys(pile: _Joined) -> pa.Array:
     if not pile.flags & KEYS:
         return pa.nulls(pile.count, pa.binary())
     if pile.flags & KEY_NULLS or pile.missing & KEYS:
-        return pile.items(RecordSlice.keys, pa.binary())
+        return pile.one_by_one(_keys_of)
     return pile.binary("key_offsets", "key_bytes")
 
 
 def _joined_expires(pile: _Joined) -> pa.Array:
     if not pile.flags & EXPIRES:
         return pa.nulls(pile.count, TIMESTAMP)
-    return pile.items(lambda part: [at or None for at in part.expires()], TIMESTAMP)
+    return pile.one_by_one(_expires_of)
 
 
 def _joined_headers(pile: _Joined) -> pa.Array:
     if not pile.flags & HEADERS:
         return pa.nulls(pile.count, HEADER_LIST)
-    return pile.items(lambda part: [list(pairs) or None for pairs in part.headers()], HEADER_LIST)
+    return pile.one_by_one(_headers_of)
 
 
 _JOINED: Final[dict[str, Any]] = {
@@ -263,7 +264,8 @@ def _expires_of(at: _Pointer) -> pa.Array:
     if not at.batch.flags & EXPIRES:
         return pa.nulls(at.count, TIMESTAMP)
     moments = at.numbers("expires", pa.int64())
-    return pc.if_else(pc.equal(moments, 0), None, moments).cast(TIMESTAMP)
+    never = pc.equal(moments, scalar(0, pa.int64()))
+    return pc.if_else(never, scalar(None, pa.int64()), moments).cast(TIMESTAMP)
 
 
 def _headers_of(at: _Pointer) -> pa.Array:
@@ -281,7 +283,7 @@ def _headers_of(at: _Pointer) -> pa.Array:
 
 
 def _door_names(numbers: bytes) -> pa.Array:
-    return _DOORS.take(pa.array(np.frombuffer(numbers, np.uint8)))
+    return _DOORS.take(pa.Array.from_buffers(pa.uint8(), len(numbers), [None, pa.py_buffer(numbers)]))
 
 
 def _last_position(part: RecordSlice) -> int:
@@ -334,14 +336,15 @@ def live(batch: pa.RecordBatch, columns: Sequence[str], view: LiveView) -> pa.Re
     alive = None
     expires = batch.column("expires")
     if expires.null_count < len(expires):
-        alive = pc.or_kleene(pc.is_null(expires), pc.greater(expires.cast(pa.int64()), view.now))
+        alive = pc.or_kleene(pc.is_null(expires), pc.greater(expires.cast(pa.int64()), scalar(view.now, pa.int64())))
     if view.horizon:
-        alive = _both(alive, pc.greater(batch.column("timestamp").cast(pa.int64()), view.horizon))
+        horizon = scalar(view.horizon, pa.int64())
+        alive = _both(alive, pc.greater(batch.column("timestamp").cast(pa.int64()), horizon))
     if view.gone_below:
-        alive = _both(alive, pc.greater_equal(batch.column("offset"), view.gone_below))
+        alive = _both(alive, pc.greater_equal(batch.column("offset"), scalar(view.gone_below, pa.int64())))
     if view.gone:
-        gone = pa.array(view.gone, pa.int64())
-        alive = _both(alive, pc.invert(pc.is_in(batch.column("offset"), value_set=gone)))
+        gone = pc.is_in(batch.column("offset"), value_set=integers(view.gone, pa.int64()))
+        alive = _both(alive, pc.invert(gone))
     if len(columns) < batch.num_columns:
         batch = batch.select(list(columns))
     return batch if alive is None else batch.filter(alive)

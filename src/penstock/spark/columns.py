@@ -93,12 +93,16 @@ class Shape:
     """Converts the log's batches to those of a Spark schema."""
 
     def __init__(self, schema: StructType, empty_is_null: bool = False) -> None:
+        import pyarrow as pa
         from pyspark.sql.pandas.types import to_arrow_schema
+
+        from penstock.log.arrow_values import scalar
 
         self._empty_is_null = empty_is_null
         self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
         wanted = {name: None for name in self._schema.names if name != "timestampType"}
         self.columns = list(wanted | {"offset": None})  # always, to resume after an interruption
+        self._times = pa.repeat(scalar(LOG_APPEND_TIME, pa.int32()), MOST_ROWS)
 
     def batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in evened(batches):
@@ -110,7 +114,7 @@ class Shape:
         arrays = []
         for field in self._schema:
             if field.name == "timestampType":
-                arrays.append(pa.repeat(pa.scalar(LOG_APPEND_TIME, pa.int32()), batch.num_rows))
+                arrays.append(self._times.slice(0, batch.num_rows))
                 continue
             column = batch.column(field.name)
             if field.name == "value" and self._empty_is_null:
@@ -125,7 +129,10 @@ def _null_if_empty(values: pa.Array) -> pa.Array:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    return pc.if_else(pc.equal(pc.binary_length(values), 0), pa.scalar(None, values.type), values)
+    from penstock.log.arrow_values import scalar
+
+    empty = pc.equal(pc.binary_length(values), scalar(0, pa.int32()))
+    return pc.if_else(empty, scalar(None, values.type), values)
 
 
 def evened(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
 from penstock.log.arrow import ROWS, schema_of
+from penstock.log.arrow_values import integers, scalar
 from penstock.log.errors import TableDamaged
 from penstock.log.tables import checksums, lost
 from penstock.log.tables.checksums import ChecksumMismatch, FileChecksums, RunningChecksums
@@ -195,15 +196,15 @@ class PartReader:
         arrays = []
         for field in schema:
             if field.name == PARTITION:
-                array = pa.repeat(pa.scalar(self.file.partition, field.type), count)
+                array = pa.repeat(scalar(self.file.partition, field.type), count)
             elif field.name in checksums.LATER and (batch is None or field.name not in batch.schema.names):
                 array = pa.nulls(count, field.type)
             elif field.name not in made and batch is not None:
                 array = batch.column(field.name)
             elif field.name == "offset":
-                array = pa.array(np.arange(first, first + count, dtype=np.int64))
+                array = integers(np.arange(first, first + count, dtype=np.int64), field.type)
             else:
-                array = pa.repeat(pa.scalar(self._store.ref.name, field.type), count)
+                array = pa.repeat(scalar(self._store.ref.name, field.type), count)
             arrays.append(array if array.type == field.type else array.cast(field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 

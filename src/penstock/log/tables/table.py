@@ -117,7 +117,7 @@ class Table:
         return self._by_partition
 
     def _read_files(self) -> Iterator[TableFile]:
-        actions = pa.table(self.delta.get_add_actions(flatten=True))
+        actions = pa.RecordBatchReader.from_stream(self.delta.get_add_actions(flatten=True)).read_all()
         if not len(actions):
             return
         names = ("num_records", "min.offset", "max.offset", "min.timestamp", "max.timestamp")
