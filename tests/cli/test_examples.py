@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,6 +75,9 @@ def test_every_help_has_an_example_of_the_command_itself(path: tuple[str, ...]) 
     assert "Examples:" in said and all(each in said for each in found), said  # each on a line of its own
 
 
+IDS = {"letter": "", "transaction": "5f2a", "queue": "7", "delayed": "7", "key": "1", "version": "1"}
+
+
 @dataclass
 class Place:
     """A broker, another one, and a directory with what examples name."""
@@ -92,6 +96,7 @@ class Place:
             "/etc/penstock.toml": str(self.home / "penstock.toml"),
             "--seconds 10": "--seconds 0.2", "--wait 5": "--wait 0.1",
             "--topic 'orders.*' --follow": "--topic 'orders.*'", " --follow": "",
+            "order --version 1": f"order --version {self.ids['version']}",
             "orders-0-17": self.ids["letter"], "5f2a": self.ids["transaction"],
         }  # fmt: skip
         for name, value in replaced.items():
@@ -122,7 +127,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         BrokerProcess(home / "data", *flags, PENSTOCK_TABLES__ENABLED="true", PENSTOCK_SECURITY__AUDIT="on") as first,
         BrokerProcess(home / "other", "--durability", "memory") as second,
     ):
-        yield Place(first.ready().address("rustlog"), second.ready().address("rustlog"), home, {})
+        yield Place(first.ready().address("rustlog"), second.ready().address("rustlog"), home, dict(IDS))
 
 
 def prepare(place: Place, example: str) -> None:
@@ -134,6 +139,7 @@ def prepare(place: Place, example: str) -> None:
                 admin.topics.create(topic)
         with contextlib.suppress(api.PenstockError):
             admin.schemas.register("order", (place.home / "order.json").read_text(), "json")
+        place.ids["version"] = str(admin.schemas.list()[-1].version)  # that of a deleted one is not used again
         if " topic create" in example:
             admin.topics.delete("orders")
         elif "dlq" in example:
@@ -163,7 +169,6 @@ def prepare(place: Place, example: str) -> None:
         if "tenant" in example:
             with contextlib.suppress(api.PenstockError):
                 admin.tenants.create("acme")
-        place.ids = {"letter": "", "transaction": "5f2a", "queue": "7", "delayed": "7", "key": "1", **place.ids}
         if " queue " in example:
             db.queue("jobs", "mailers").close()
             place.ids["queue"] = str(admin.queues.list()[-1].id)
@@ -220,6 +225,8 @@ def _run(place: Place, example: str) -> None:
 
 
 EXAMPLES = list(dict.fromkeys(all_examples()))
+MADE = {"penstock backup create": "monday", "penstock restore": "restored", "penstock pipeline init": "shop"}
+"""Folders that examples make, and that must not be there before."""
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
@@ -232,13 +239,12 @@ def test_an_example_works(example: str, place: Place) -> None:
         command.make_context("x", rest, resilient_parsing=False)
         return
     if example.startswith("penstock context") and " add " not in example:
-        _run(_with_ids(place), "penstock context add prod --server broker.example:9092 --use")
-    if " backup verify" in example or " restore" in example:
-        with contextlib.suppress(AssertionError):  # it is there already
-            _run(_with_ids(place), "penstock backup create /backups/monday --data-dir /var/lib/penstock")
+        _run(place, "penstock context add prod --server broker.example:9092 --use")
+    for maker, made in MADE.items():
+        if example.startswith(maker):
+            shutil.rmtree(place.home / made, ignore_errors=True)
+    if (" backup verify" in example or " restore" in example) and not (place.home / "monday").exists():
+        _run(place, "penstock backup create /backups/monday --data-dir /var/lib/penstock")
+    if " pipeline " in example and " init " not in example and not (place.home / "shop").exists():
+        _run(place, "penstock pipeline init shop")
     prepare(place, example)
-
-
-def _with_ids(place: Place) -> Place:
-    place.ids = {"letter": "", "transaction": "5f2a", "queue": "7", "delayed": "7", "key": "1", **place.ids}
-    return place
