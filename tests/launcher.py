@@ -45,6 +45,7 @@ QUIET = {
     "PENSTOCK_SQL__START": "statement",
     "PENSTOCK_SQL__THREADS": "1",  # else a second process is started with the first statement, for the next one
     "PENSTOCK_LOG__FILE_BYTES": "4MiB",  # the end of the last one is read at every start
+    "PENSTOCK_PERFORMANCE__STALL_SECONDS": "0",  # on a busy machine, the loop waits for a processor now and then
 }
 
 
