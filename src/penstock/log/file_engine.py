@@ -288,6 +288,11 @@ class FileEngine(Journal):
     def waiting(self) -> bool:
         return bool(self._open)
 
+    @property
+    def has_full_group(self) -> bool:
+        """Whether a group is waiting that accepts no more appends."""
+        return len(self._open) > 1
+
     def seal(self) -> PendingGroup | None:
         if self._open:
             group = self._open.pop(0)

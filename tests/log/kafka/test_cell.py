@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -78,6 +80,32 @@ def test_groups_are_on_their_way_together(log: Broker, journal: SimJournal) -> N
     assert {state(each) for each in appended} == {GroupState.COMMITTED}
     assert journal.groups() == [1, 2, 3, 4, 5, 6, 7]
     assert values(read_all(log.engine, A)) == [b"a", b"b", b"c", b"d", b"e", b"f", b"g"]
+
+
+def test_only_full_groups_are_more_than_the_requests_of_a_producer(
+    log: Broker, journal: SimJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = log.opening._committer._producer
+    answer, asked, may = producer.poll, threading.Event(), threading.Event()  # type: ignore[union-attr] # it has begun
+
+    def poll(seconds: float) -> None:
+        asked.set()
+        may.wait()
+        answer(seconds)
+
+    monkeypatch.setattr(producer, "poll", poll)
+    assert asked.wait(60)
+    appended = append(log, *"abcdefgh")
+    log.loop.run_until_complete(asyncio.sleep(0))
+    assert len(log.opening._committer._sent) == 7  # the last may still grow
+    append(log, "i")
+    log.loop.run_until_complete(asyncio.sleep(0))
+    assert len(log.opening._committer._sent) == 8
+    may.set()
+    log.settle()
+    assert {state(each) for each in appended} == {GroupState.COMMITTED}
+    assert journal.groups() == list(range(1, 10))
+    assert values(read_all(log.engine, A)) == [text.encode() for text in "abcdefghi"]
 
 
 def test_a_claim_that_arrives_late_is_our_own(log: Broker, journal: SimJournal) -> None:

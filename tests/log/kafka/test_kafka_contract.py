@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -36,7 +37,7 @@ class WarmJournal(KafkaJournal):
         while len(warm) < 12:
             warm.append(super().new_producer())
 
-    def new_producer(self) -> Producer:
+    def new_producer(self, **_: Any) -> Producer:
         return self._warm.popleft()
 
 

@@ -105,7 +105,7 @@ class KafkaJournal:
         producer, self._spare = self._spare or self.new_producer(), None
         return _Producer(producer, self._topic, self._cell)
 
-    def new_producer(self) -> Producer:
+    def new_producer(self, **more: Any) -> Producer:
         options = {
             **self._options,
             "enable.idempotence": True,  # with it: acks=all, order kept over retries
@@ -114,6 +114,7 @@ class KafkaJournal:
             "linger.ms": 0,
             "message.max.bytes": self._message_bytes,
             "queue.buffering.max.kbytes": 1 << 20,
+            **more,
         }
         try:
             return Producer(options)

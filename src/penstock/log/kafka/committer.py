@@ -31,8 +31,9 @@ from penstock.log.open_group import PendingGroup
 
 logger = logging.getLogger(__name__)
 
-IN_FLIGHT: Final = 5  # groups: the maximum of an idempotent producer's requests in flight
+IN_FLIGHT: Final = 5  # groups, the maximum of an idempotent producer's requests in flight; more only if they are full
 IN_FLIGHT_BYTES: Final = 64 << 20
+GROUP_BYTES: Final = 2 << 20  # Kafka takes, replicates and acknowledges several such records sooner than a large one
 RETRY_SECONDS: Final = (0.1, 2.0)  # between attempts to read the journal: first, maximum
 UNKNOWN: Final = Term(-1, "")  # of an owner whose claim is no longer in the journal
 AWAY: Final = "Kafka does not answer: {}; reads go on, and writes will when it answers again"
@@ -155,7 +156,9 @@ class KafkaCommitter:
         engine = self._engine
         assert engine is not None
         while engine.waiting or not self._sent:
-            if self._doubt or self._lost or len(self._sent) >= IN_FLIGHT or self._bytes_sent > IN_FLIGHT_BYTES:
+            if self._doubt or self._lost or self._bytes_sent > IN_FLIGHT_BYTES:
+                return
+            if len(self._sent) >= IN_FLIGHT and not engine.has_full_group:
                 return
             group = engine.seal()
             if group is None:

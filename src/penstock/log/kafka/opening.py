@@ -13,7 +13,7 @@ from penstock.log.files import Files
 from penstock.log.kafka import checkpoint
 from penstock.log.kafka.cell import Cell
 from penstock.log.kafka.checkpoint import Source
-from penstock.log.kafka.committer import CommitterSettings, KafkaCommitter
+from penstock.log.kafka.committer import GROUP_BYTES, CommitterSettings, KafkaCommitter
 from penstock.log.kafka.engine import ReplicatedEngine
 from penstock.log.kafka.filling import Progress, ensure_filled
 from penstock.log.kafka.journal import Journal
@@ -48,7 +48,8 @@ class CellOpening:
         )
         # Kafka makes a group durable. The segments are synced within a second, and restored from Kafka if they are
         # lost.
-        cached = replace(settings, durability=Durability.WRITTEN)
+        group_bytes = min(settings.group_bytes, GROUP_BYTES)
+        cached = replace(settings, durability=Durability.WRITTEN, group_bytes=group_bytes)
         self.engine = ReplicatedEngine(files, cached, committer=self._committer, clock=clock)
         self.cell = Cell(journal, self.engine, found.view, found.owner.encode(), found.landmarks)
         self.identity = identity.read(files)
