@@ -92,18 +92,6 @@ def test_answers_come_when_they_are_ready_and_errors_keep_their_kind() -> None:
     run(test, "errors")
 
 
-def test_ctrl_c_does_not_reach_a_worker_and_its_priority_counts_beside_the_broker() -> None:
-    """Linux weighs processes of different sessions by session, whatever their own priority."""
-
-    async def test(_: Broker, worker: WorkerProcess) -> None:
-        assert worker.process is not None
-        pid = worker.process.pid
-        assert os.getpgid(pid) == pid
-        assert os.getsid(pid) == os.getsid(0)
-
-    run(test)
-
-
 def test_a_worker_that_is_killed_comes_back() -> None:
     async def test(broker: Broker, worker: WorkerProcess) -> None:
         assert worker.process is not None

@@ -149,9 +149,10 @@ class WorkerProcess:
             self._transport, _ = await loop.create_connection(lambda: RpcServer(self._handlers), sock=ours)
             descriptor = theirs.fileno()
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "penstock.workers", self._module, str(descriptor)),
+                *(sys.executable, "-m", self._module, str(descriptor)),
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=(descriptor,),
+                start_new_session=True,  # Ctrl-C is for the broker, which stops its workers gracefully
             )
         finally:
             theirs.close()

@@ -1,4 +1,4 @@
-"""The Flight process, started only by the broker: see `workers/__main__.py`."""
+"""The Flight process: `python -m penstock.workers.flight.main DESCRIPTOR`, started only by the broker."""
 
 from __future__ import annotations
 

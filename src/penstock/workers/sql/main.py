@@ -1,4 +1,4 @@
-"""The SQL process, started only by the broker: see `workers/__main__.py`.
+"""The SQL process: `python -m penstock.workers.sql.main DESCRIPTOR`, started only by the broker.
 
 It requests a statement, executes it and reports the outcome, one after the other. It may be killed at any moment: all
 changes are made by the broker. The system limits its memory (`memory`).

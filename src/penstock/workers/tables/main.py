@@ -1,5 +1,5 @@
-"""The table worker, which builds and maintains tables, started only by the broker: see `workers/__main__.py`. It may be
-killed at any moment: interrupted work is repeated, and nothing takes effect twice."""
+"""The table worker, which builds and maintains tables: `python -m penstock.workers.tables.main DESCRIPTOR`, started
+only by the broker. It may be killed at any moment: interrupted work is repeated, and nothing takes effect twice."""
 
 from __future__ import annotations
 
