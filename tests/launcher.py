@@ -19,6 +19,7 @@ from typing import Self
 
 import pytest
 import typer.testing
+from tests.preloaded import POSSIBLE, ForkedProcess, preloaded
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -104,7 +105,8 @@ class BrokerProcess:
 
 class RestartableBroker:
     """`penstock serve` as a child process that is killed and started again, on the same data directory. `doors` are the
-    addresses of those that are open; `prefix` goes before the command: strace, for instance."""
+    addresses of those that are open; `prefix` goes before the command: strace, for instance. Without it, the process is
+    forked from one that has imported everything."""
 
     def __init__(
         self,
@@ -118,12 +120,13 @@ class RestartableBroker:
         self._directory = directory
         self.data_dir = f"{directory}/data"
         addresses = dict.fromkeys(BUILT, "off") | dict(doors or {"rustlog": "127.0.0.1:0"})
-        self._command = [
-            *prefix, *COMMAND, "serve", f"--data-dir={self.data_dir}", f"--durability={durability}",
+        self._prefix = prefix
+        self._arguments = [
+            "serve", f"--data-dir={self.data_dir}", f"--durability={durability}",
             *(f"--listen={door}={address}" for door, address in addresses.items()),
         ]  # fmt: skip
         self._environment = {**WITHOUT_SETTINGS, "PYTHONUNBUFFERED": "1", **QUIET, **(settings or {})}
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self.ports: dict[str, int] = {}
         self._pid = 0  # of the broker itself, which `prefix` may have started
 
@@ -135,11 +138,15 @@ class RestartableBroker:
     def port(self) -> int:
         return self.ports["rustlog"]
 
-    def launch(self) -> subprocess.Popen[bytes]:
+    def launch(self) -> subprocess.Popen[bytes] | ForkedProcess:
         """Start the process and do not wait for it."""
         self._pid = 0
         with open(f"{self._directory}/broker.log", "a") as errors:
-            self.process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=errors, env=self._environment)
+            if POSSIBLE and not self._prefix:
+                self.process = preloaded().fork(self._arguments, self._environment, errors.fileno())
+            else:
+                command = [*self._prefix, *COMMAND, *self._arguments]
+                self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=self._environment)
         return self.process
 
     def start(self, seconds: float = 60.0) -> None:

@@ -1,0 +1,151 @@
+"""Brokers that are forked from a process which has imported all that `penstock serve` imports: nearly all of what a
+start takes. For tests that kill and start very many; all others start them as an operator would.
+
+Such a broker is a child of the test's process all the same: that adopts it when the process between them ends."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import IO, Final, NoReturn
+
+POSSIBLE: Final = sys.platform == "linux"
+PACKAGES: Final = ("admin", "doors", "server", "transport", "wire")
+_SET_CHILD_SUBREAPER: Final = 36  # of prctl
+
+
+class ForkedProcess:
+    """As much of `subprocess.Popen` as is needed."""
+
+    def __init__(self, pid: int, stdout: IO[bytes]) -> None:
+        self.pid = pid
+        self.stdout = stdout
+
+    def wait(self, timeout: float) -> int:
+        descriptor = os.pidfd_open(self.pid)
+        try:
+            if not select.select([descriptor], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(["penstock"], timeout)
+        finally:
+            os.close(descriptor)
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+class Preloaded:
+    """The process that brokers are forked from. It ends with this one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            command = [sys.executable, "-m", "tests.preloaded", str(theirs.fileno())]
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+
+    def fork(self, arguments: Sequence[str], environment: Mapping[str, str], errors: int) -> ForkedProcess:
+        """`penstock` with these arguments."""
+        reader, writer = os.pipe()
+        with self._lock:
+            _adopt_orphans(True)
+            try:
+                message = json.dumps([list(arguments), dict(environment)]).encode()
+                socket.send_fds(self._channel, [message], [writer, errors])
+                pid = int(self._channel.recv(100))
+            finally:
+                _adopt_orphans(False)
+                os.close(writer)
+        return ForkedProcess(pid, os.fdopen(reader, "rb"))
+
+
+preloaded = cache(Preloaded)
+
+
+def _adopt_orphans(on: bool) -> None:
+    if ctypes.CDLL(None, use_errno=True).prctl(_SET_CHILD_SUBREAPER, int(on), 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+# -- the process itself
+
+
+def serve(descriptor: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests: with them it ends
+    _import_all()
+    with socket.socket(fileno=descriptor) as channel:
+        while True:
+            message, descriptors, _, _ = socket.recv_fds(channel, 1 << 20, 2)
+            if not message:
+                return
+            channel.send(_fork(channel, message, descriptors))
+            for each in descriptors:
+                os.close(each)
+
+
+def _import_all() -> None:
+    importlib.import_module("uvloop")
+    importlib.import_module("penstock.cli.serve")
+    for name in PACKAGES:
+        package = importlib.import_module(f"penstock.{name}")
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(found.name)
+    assert len(os.listdir("/proc/self/task")) == 1, "threads are not forked"
+    gc.collect()
+    gc.freeze()
+
+
+def _fork(channel: socket.socket, message: bytes, descriptors: list[int]) -> bytes:
+    """The id of a new broker, whose parent has ended."""
+    reader, writer = os.pipe()
+    if (between := os.fork()) == 0:
+        if pid := os.fork():
+            os.write(writer, b"%d" % pid)
+            os._exit(0)
+        channel.close()
+        os.close(reader)
+        os.close(writer)
+        _run(*json.loads(message), *descriptors)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as found:
+        pid_of_broker = found.read()
+    os.waitpid(between, 0)
+    return pid_of_broker
+
+
+def _run(arguments: list[str], environment: dict[str, str], stdout: int, stderr: int) -> NoReturn:
+    from penstock.cli.main import main
+
+    code: object = 1
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        for here, there in ((stdout, 1), (stderr, 2)):
+            os.dup2(here, there)
+            os.close(here)
+        os.environ.clear()
+        os.environ.update(environment)
+        sys.argv = ["penstock", *arguments]
+        main()
+        code = 0
+    except SystemExit as end:
+        code = end.code
+    except BaseException:  # noqa: BLE001 - a copy must not go on where its original does
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code if isinstance(code, int) else int(code is not None))
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]))
