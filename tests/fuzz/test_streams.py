@@ -117,7 +117,8 @@ def no_complaints() -> Iterator[None]:
 
     class Collector(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            seen.append(record.getMessage())
+            if record.name != "penstock.server.watchdog":  # which finds a busy machine, not bad input
+                seen.append(record.getMessage())
 
     handler = Collector(logging.WARNING)
     logging.getLogger("penstock").addHandler(handler)
