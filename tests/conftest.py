@@ -68,9 +68,9 @@ LONGEST = (
     "test_delays.py",
 )
 
-# One Spark takes two processors. Its files are two pieces of work, about equally long, which two workers begin with;
-# every other file is a piece by itself. What shares a session is in the second.
-FIRST_SPARK = ("test_pipeline_runs.py", "test_spark_kill.py", "test_docs.py")
+# One Spark takes two processors. Its files are two pieces of work, which two workers begin with; every other file is a
+# piece by itself. The first has Sparks of its own; what shares a session is in the second.
+FIRST_SPARK = ("test_pipeline_runs.py", "test_spark_kill.py")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

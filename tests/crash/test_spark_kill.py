@@ -15,7 +15,7 @@ QUERIES = ("copy", "newest", "count", "appended", "upserted")  # topics and tabl
 @pytest.mark.spark
 def test_every_input_is_in_the_output_once_whoever_is_killed(tmp_path: Path) -> None:
     victims = ("tables", "worker", "flight", "broker", "driver")
-    outcomes = run(Campaign(str(tmp_path), len(victims), seed=3, pause=(0.2, 2.0), victims=victims, queries=QUERIES))
+    outcomes = run(Campaign(str(tmp_path), len(victims), seed=3, pause=(0.1, 1.0), victims=victims, queries=QUERIES))
     assert outcomes.violations == []
     assert outcomes.inputs > 1000
     assert {name: (found.lost, found.doubled) for name, found in outcomes.copies.items()} == dict.fromkeys(

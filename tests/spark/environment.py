@@ -17,11 +17,13 @@ HOME = BUILD / "spark-home"
 JAVA = (
     "-XX:TieredStopAtLevel=1",  # a quick compiler is worth more than a good one
     "-XX:+UseSerialGC",
-    "-Djdk.lang.Process.launchMechanism=VFORK",  # of chmod and readlink, two for each small file of a checkpoint
+    "-Djdk.lang.Process.launchMechanism=VFORK",  # of chmod and readlink, for each small file of a checkpoint
 )
 SPARK = {
     "spark.sql.codegen.wholeStage": "false",  # to compile a plan takes longer than to interpret it for a few rows
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # Checkpoints without files of checksums: Java starts ten processes to write a file with one, and five without.
+    "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
 }
 """Settings, as far as neither the test nor the product has its own; `up` is tested without them."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 NOW = {"availableNow": True}
+WITH_STATE = {
+    "spark.sql.streaming.noDataMicroBatches.enabled": "true",  # then windows that are over end
+    "spark.sql.shuffle.partitions": "1",  # each keeps files of its own for every state, in every batch
+}
 
 
 class Query:
@@ -52,6 +57,19 @@ class Query:
         for batch in batches:
             for name in (f"{batch}", f".{batch}.crc"):
                 (self.checkpoint / "commits" / name).unlink(missing_ok=True)
+
+
+@contextmanager
+def with_state(spark: SparkSession) -> Iterator[None]:
+    """The shared session, set for queries with windows and joins."""
+    before = {name: spark.conf.get(name) or "" for name in WITH_STATE}
+    for name, value in WITH_STATE.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
 
 
 def until(true: Callable[[], bool], seconds: float = 30) -> None:

@@ -13,6 +13,7 @@ from benchmarks.nexmark import expected
 from benchmarks.nexmark.events import BEGIN, FLUSH, GAP, TOPICS, Event, encoded, events, flush
 from tests.spark.data_dir import DataDir
 from tests.spark.java import needs_java
+from tests.spark.query import with_state
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,9 +56,8 @@ def write(log: DataDir, batch: list[Event], partition: int) -> None:
 
 @pytest.fixture(autouse=True)
 def windows_end(spark: SparkSession) -> Iterator[None]:
-    spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "true")
-    yield
-    spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
+    with with_state(spark):
+        yield
 
 
 @pytest.mark.parametrize("name", expected.SQL)

@@ -20,6 +20,7 @@ from tests.cli.test_up import FELIX, FLIGHT
 from tests.launcher import BrokerProcess
 from tests.spark import shop
 from tests.spark.java import needs_java
+from tests.spark.query import with_state
 
 from penstock.cli.generator import DOORS, Doors, Shop
 from penstock.spark.pipelines import continuous
@@ -149,11 +150,10 @@ def parsed(raw: bytes) -> Event | None:
 
 def run(spark: SparkSession, project: Project) -> None:
     """As the runner does: all queries, until they have taken what is there, and windows that are over have ended."""
-    spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "true")
     try:
-        continuous.run(spark, project, threading.Event(), lambda _: None)
+        with with_state(spark):
+            continuous.run(spark, project, threading.Event(), lambda _: None)
     finally:
-        spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
         sys.path.remove(project.directory)
         for name in ("events", "gold"):
             del sys.modules[name]
