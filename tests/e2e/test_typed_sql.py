@@ -1,15 +1,18 @@
-"""The typed table of a topic with a schema, in SQL, the administration API and `penstock table`."""
+"""The typed table of a topic with a schema, in SQL, Flight, the administration API and `penstock table`."""
 
 from __future__ import annotations
 
+import json
 import time
 import urllib.error
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from pyarrow import flight
 from tests.console.demo import Api, encoded
 from tests.launcher import BrokerProcess, penstock
 from tests.moved import SECONDS, SETTINGS, move_to_tables
@@ -36,6 +39,12 @@ class Broker:
         with pytest.raises(urllib.error.HTTPError) as refused:
             self.sql(text)
         return refused.value.read().decode()
+
+    def flight(self) -> Any:
+        return flight.FlightClient(f"grpc://{self.process.address('flight')}")
+
+    def got(self, ticket: dict[str, Any]) -> list[dict[str, Any]]:
+        return self.flight().do_get(flight.Ticket(json.dumps(ticket))).read_all().to_pylist()  # type: ignore[no-any-return]
 
     def fill(self) -> None:
         self.api("POST", "/schemas/order", {"kind": "json", "definition": encoded(SCHEMA)})
@@ -65,7 +74,7 @@ class Broker:
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     data = tmp_path_factory.mktemp("typed") / "data"
-    with BrokerProcess(data, **SETTINGS).ready() as process:
+    with BrokerProcess(data, "--listen", "flight=127.0.0.1:0", **SETTINGS).ready() as process:
         made = Broker(process, data)
         made.fill()
         yield made
@@ -109,6 +118,43 @@ def test_it_is_shown(broker: Broker) -> None:
     assert "orders_typed" in said and "_schema_version" in said
 
 
+def test_it_is_a_flight(broker: Broker) -> None:
+    found = broker.flight()
+    listed = {info.descriptor.path[0].decode(): info.schema for info in found.list_flights()}
+    assert listed["orders_typed"] is None and "plain_typed" not in listed and listed["orders"] is not None
+    path = flight.FlightDescriptor.for_path("orders_typed")
+    info = found.get_flight_info(path)
+    assert (len(info.endpoints), info.total_records) == (2, 3)
+    tables = [found.do_get(endpoint.ticket).read_all() for endpoint in info.endpoints]
+    assert all(table.schema == info.schema == found.get_schema(path).schema for table in tables)
+    rows = [(row["_partition"], row["_offset"], row["id"], row["count"]) for row in pa.concat_tables(tables).to_pylist()]
+    assert sorted(rows) == [(0, 0, "a", 1), (0, 1, "b", 2), (1, 0, "c", 30)]
+    one = {"topic": "orders_typed", "start": 1, "end": 2, "columns": ["id", "_key"]}
+    assert broker.got(one) == [{"id": "b", "_key": b"k"}]
+    assert broker.got({"topic": "orders_typed", "start": 2}) == []
+    command = flight.FlightDescriptor.for_command(b'{"topic": "orders_typed", "columns": ["count"]}')
+    narrow = found.get_flight_info(command)
+    assert found.do_get(narrow.endpoints[1].ticket).read_all().to_pylist() == [{"count": 30}]
+    (reply,) = found.do_action(flight.Action("table", b'{"topic": "orders_typed"}'))
+    table = json.loads(reply.body.to_pybytes())["table"]
+    assert DeltaTable(table["url"]).count() == 3 and table["typed"] is True
+    assert [(part["partition"], part["start"], part["end"]) for part in table["partitions"]] == [(0, 0, 2), (1, 0, 1)]
+
+
+def test_what_flight_refuses(broker: Broker) -> None:
+    for request, reason in (
+        ({"topic": "plain_typed"}, "Topic 'plain' has no schema"),
+        ({"topic": "no_typed"}, "Topic 'no_typed' not found"),
+        ({"topic": "orders_typed", "columns": ["id", "price"]}, "no column 'price'"),
+        ({"topic": "orders_typed", "columns": ["id", "id"]}, "twice"),
+        ({"topic": "orders_typed", "end": 3}, "ends at offset 2"),
+        ({"topic": "orders_typed", "partition": 2}, "Partition 2 not found"),
+    ):
+        with pytest.raises(pa.ArrowException, match=reason):
+            broker.got(request)
+
+
 def test_a_topic_of_that_name_comes_first(broker: Broker) -> None:
     broker.api("POST", "/topics", {"name": "plain_typed"})
     assert broker.sql("SELECT COUNT(*) FROM plain_typed") == [[0]]
+    assert broker.got({"topic": "plain_typed"}) == []

@@ -29,6 +29,16 @@ class TopicNotFound(BrokerError):
         self.topic = topic
 
 
+class TypedTableNotFound(BrokerError):
+    """A topic has no typed table, because it has no schema."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            f"Topic '{topic}' has no schema, and so no typed table: `penstock topic set {topic} --schema NAME` sets one"
+        )
+        self.topic = topic
+
+
 class TopicExists(BrokerError):
     """A topic with this name already exists."""
 

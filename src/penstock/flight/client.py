@@ -113,6 +113,7 @@ class FlightLog:
             found.horizon,
             {part.partition: part.start for part in found.partitions if part.start},
             {part.partition: tuple(part.gone) for part in found.partitions if part.gone},
+            found.typed,
         )
 
     # -- records
@@ -317,7 +318,7 @@ def _content(option: str, path: str) -> bytes:
 
 # -- errors
 
-_MISSING: Final = frozenset({"TopicNotFound", "PartitionNotFound", "SchemaNotFound"})
+_MISSING: Final = frozenset({"TopicNotFound", "PartitionNotFound", "SchemaNotFound", "TypedTableNotFound"})
 _LATER: Final = (flight.FlightUnavailableError, flight.FlightTimedOutError, flight.FlightCancelledError)
 
 

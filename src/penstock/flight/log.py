@@ -40,6 +40,7 @@ class TableInfo(NamedTuple):
     horizon: int = 0  # µs: records stored at or before this time have expired
     gone_below: dict[int, int] = {}  # noqa: RUF012 - never changed; by partition: all offsets below were removed
     gone: dict[int, tuple[int, ...]] = {}  # noqa: RUF012 - and these
+    typed: bool = False  # the typed table of a topic with a schema
 
 
 class Staged(NamedTuple):
@@ -78,7 +79,7 @@ class Log(Protocol):
     def schema(self, subject: str, version: int | None = None) -> SchemaText: ...
 
     def table(self, topic: str) -> TableInfo | None:
-        """The topic's table; None if there is none yet."""
+        """The topic's table, or the typed table of this name; None if there is none yet."""
 
     def stage(
         self,

@@ -13,6 +13,7 @@ from msgspec import Meta
 
 MAX_BODY: Final = 1 << 20  # bytes of a ticket, a command or the body of an action
 MAX_PLACES: Final = 10_000  # partitions or topics in one request
+MAX_COLUMNS: Final = 10_000  # in one request
 
 TENANT: Final = "x-penstock-tenant"
 NAMESPACE: Final = "x-penstock-namespace"
@@ -24,11 +25,13 @@ STALE: Final = "penstock.stale"
 """The same: "true" if they come from a standby."""
 
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
-"""The default columns of a ticket. `expires`, `position` and `door` can be requested too."""
+"""The default columns of a topic's ticket. `expires`, `position` and `door` can be requested too. A typed table's
+default is all of them."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
 Number = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
 Offset = Annotated[int, Meta(ge=0, le=(1 << 62))]
+Columns = Annotated[tuple[str, ...], Meta(min_length=1, max_length=MAX_COLUMNS)]
 Moment = Annotated[int, Meta(ge=-(1 << 62), le=(1 << 62))]
 
 
@@ -40,13 +43,14 @@ class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Ticket(Message, frozen=True):
-    """Records of one partition from `start` (inclusive) to `end` (exclusive); without an end, up to the last one."""
+    """Records of one partition from `start` (inclusive) to `end` (exclusive); without an end, up to the last one. The
+    topic may be the name of a typed table."""
 
     topic: Name
     partition: Number = 0
     start: Offset = 0
     end: Offset | None = None
-    columns: Annotated[tuple[str, ...], Meta(min_length=1, max_length=10)] = COLUMNS
+    columns: Columns | None = None
 
 
 class Statement(Message, frozen=True):
@@ -58,10 +62,10 @@ class Statement(Message, frozen=True):
 
 
 class TopicCommand(Message, frozen=True):
-    """The command of a descriptor: a topic, and columns of its records."""
+    """The command of a descriptor: a topic or a typed table, and columns of its records."""
 
     topic: Name
-    columns: Annotated[tuple[str, ...], Meta(min_length=1, max_length=10)] = COLUMNS
+    columns: Columns | None = None
 
 
 # -- actions
@@ -151,13 +155,14 @@ class PartitionView(Message, frozen=True):
     gone: list[int] = []
 
 
-class Table(Message, frozen=True):
+class Table(Message, frozen=True, omit_defaults=True):
     url: str
     options: dict[str, str]
     topic: int  # its id
     now: int  # µs since 1970: records whose own expiry is at or before this time have expired,
     horizon: int  # and so have those stored at or before this one, if it is not 0
     partitions: list[PartitionView]
+    typed: bool = False
 
 
 class TableFound(Message, frozen=True):
@@ -209,7 +214,7 @@ ACTIONS: Final = {
     "offsets-at": 'first offset not older: {"at": [{"topic": "orders", "partition": 0, "timestamp": <µs since 1970>}]}',
     "fitting": 'how far bytes reach: {"ranges": [{"topic", "partition", "start", "end"}], "max_bytes": <bytes>}',
     "schema": 'a schema\'s definition: {"subject": "orders", "version": <number, or the latest>}',
-    "table": 'where the table of a topic is, and what is in it: {"topic": "orders"}',
+    "table": 'where the table of a topic is, or its typed table, and what is in it: {"topic": "orders"}',
     "publish": 'make staged records visible, once: {"app": <name>, "batch": <number>, "refs": [<of puts>]}',
     "discard": 'drop staged records: {"app": <name>, "batch": <number>, "refs": [<of puts>]}',
     "commit-offsets": 'keep a group\'s next offsets: {"group", "offsets": [{"topic", "partition", "offset"}]}',

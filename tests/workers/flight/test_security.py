@@ -178,6 +178,23 @@ def test_a_denial_does_not_tell_whether_a_topic_exists(guarded: Guarded) -> None
     assert CALLS["list"](guarded.flight, options) == [b"orders"]
 
 
+def test_a_typed_table_is_for_those_who_may_read_its_topic(guarded: Guarded) -> None:
+    """`orders` has no schema, which only they are told."""
+    for who, may in MAY.items():
+        options = flight.FlightCallOptions(headers=guarded.who[who])
+        kind = flight.FlightUnauthenticatedError if who in UNKNOWN else flight.FlightUnauthorizedError
+        with pytest.raises(pa.ArrowException if "get" in may else kind) as refused:
+            get(guarded.flight, "orders_typed", options=options).read_all()
+        assert ("Topic 'orders' has no schema" in str(refused.value)) == ("get" in may), who
+    options = flight.FlightCallOptions(headers=guarded.who["reader"])
+    said = []
+    for topic in ("secret_typed", "secrex_typed"):
+        with pytest.raises(flight.FlightUnauthorizedError) as refused:
+            get(guarded.flight, topic, options=options).read_all()
+        said.append(str(refused.value).replace(topic, "TOPIC"))
+    assert said[0] == said[1] and "may not read" in said[0]
+
+
 def test_a_key_is_at_home_in_its_own_tenant(guarded: Guarded) -> None:
     options = flight.FlightCallOptions(headers=guarded.who["at home"])
     assert get(guarded.flight, "orders", options=options).read_all()["value"].to_pylist() == [b"of acme"]

@@ -22,7 +22,7 @@ from penstock.broker.security.access import Access, Permission
 from penstock.broker.security.audit import Audit
 from penstock.broker.state.state import Topic
 from penstock.broker.state.state_log import StateLog
-from penstock.broker.tables.table import typed_name, typed_topic
+from penstock.broker.tables.table import require_typed, typed_name, typed_topic
 from penstock.broker.topics import topic_rules
 from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.broker.topics.topics import Topics
@@ -141,10 +141,7 @@ class QueryCapability:
             known = self._known(statement)
             topics = {name: found.name for name in names if (found := typed_topic(known, name)) is not None}
             for name in names:
-                topic = topics.get(name, name)
-                if not self._access.allows(identity, Permission.READ, scope, topic):
-                    self._access.require(identity, Permission.READ, scope, name)  # the same, whether or not it exists
-                self._access.require(identity, Permission.READ, scope, topic)
+                require_typed(self._access, identity, scope, name, topics.get(name, name))
             views = [self._fetch.read_view(identity, scope, name) for name in names if name in known]
             typed = {name: self._fetch.read_view(identity, scope, topic) for name, topic in topics.items()}
         return Opened(self._seen(statement), views, typed)

@@ -11,7 +11,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from penstock.broker.names import Scope
 from penstock.broker.schemas.schema import Schema
+from penstock.broker.security.access import Access, Identity, Permission
 from penstock.broker.state.state import Topic
 from penstock.log.engine import ClosedFile, ClosedSpan, number_of, topic_of
 from penstock.log.tables.damage import Damage
@@ -154,6 +156,14 @@ def typed_topic(topics: Mapping[str, Topic], name: str) -> Topic | None:
     first."""
     topic = topics.get(name.removesuffix(TYPED_SUFFIX)) if name.endswith(TYPED_SUFFIX) and name not in topics else None
     return None if topic is None or topic.settings.schema is None else topic
+
+
+def require_typed(access: Access, identity: Identity, scope: Scope, name: str, topic: str) -> None:
+    """Check that the typed table `name` of `topic` may be read: by those who may read the topic. The refusal is the
+    same whether or not it exists. Raises AccessDenied."""
+    if not access.allows(identity, Permission.READ, scope, topic):
+        access.require(identity, Permission.READ, scope, name)
+    access.require(identity, Permission.READ, scope, topic)
 
 
 def typed_name(topics: Mapping[str, Topic], topic: Topic) -> str | None:

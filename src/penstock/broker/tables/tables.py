@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Container, Mapping
 from typing import NamedTuple
 
+from penstock.broker.errors import TopicNotFound, TypedTableNotFound
 from penstock.broker.fetch.removal import RemovedRecords
 from penstock.broker.names import Scope
 from penstock.broker.runtime.clock import Clock
@@ -26,6 +27,7 @@ from penstock.broker.tables.repairs import Repairs, RepairStatus, RepairWatch
 from penstock.broker.tables.table import (
     LOOKS_AT_ONCE,
     TYPED_BYTES,
+    TYPED_SUFFIX,
     TYPED_VERSIONS,
     BuildJob,
     CareJob,
@@ -44,6 +46,7 @@ from penstock.broker.tables.table import (
     merged_bytes,
     merged_span,
     next_build,
+    require_typed,
     typed_name,
 )
 from penstock.broker.topics import topic_rules
@@ -109,6 +112,26 @@ class Tables:
         """The name of the topic's typed table in SQL and Flight; None if it has none yet."""
         kept = self._policy.typed and any(self._ends(topic).values())
         return typed_name(self._state_log.state.topics[topic.scope], topic) if kept else None
+
+    def typed_names(self, identity: Identity, scope: Scope) -> list[str]:
+        """The names of the typed tables that exist and may be read."""
+        topics = topic_rules.in_scope(self._state_log.current(), scope)
+        readable = [topic for topic in topics if self._access.allows(identity, Permission.READ, scope, topic.name)]
+        return [name for topic in readable if (name := self.typed_name(topic)) is not None]
+
+    def typed_topic(self, identity: Identity, scope: Scope, name: str) -> Topic | None:
+        """The topic whose typed table has this name; None if a topic has it. Raises AccessDenied, TopicNotFound, or
+        TypedTableNotFound for a topic without a schema."""
+        known = self._state_log.current().topics.get(scope, {})
+        if name in known or not name.endswith(TYPED_SUFFIX):
+            return None
+        topic = name.removesuffix(TYPED_SUFFIX)
+        require_typed(self._access, identity, scope, name, topic)
+        if topic not in known:
+            raise TopicNotFound(name)
+        if known[topic].settings.schema is None:
+            raise TypedTableNotFound(topic)
+        return known[topic]
 
     # -- repair
 

@@ -22,7 +22,15 @@ from penstock.workers.rpc import INTERNAL, RemoteError
 logger = logging.getLogger(__name__)
 
 NOT_FOUND: Final = frozenset(
-    {"GroupNotFound", "PartitionNotFound", "SchemaNotFound", "StreamNotFound", "TenantNotFound", "TopicNotFound"}
+    {
+        "GroupNotFound",
+        "PartitionNotFound",
+        "SchemaNotFound",
+        "StreamNotFound",
+        "TenantNotFound",
+        "TopicNotFound",
+        "TypedTableNotFound",
+    }
 )
 DENIED: Final = frozenset({"AccessDenied"})
 UNAVAILABLE: Final = frozenset(

@@ -38,6 +38,7 @@ from penstock.workers.flight.rpc_messages import (
     StagingRequest,
     StagingTarget,
     Topics,
+    TypedView,
 )
 from penstock.workers.rpc import Handler, committed, finished, typed
 from penstock.workers.supervisor import Empty
@@ -58,6 +59,7 @@ class FlightHandlers:
             "flight.topics": typed(ScopedRequest, self.topics),
             "flight.bounds": typed(BoundsRequest, self.bounds),
             "flight.read_view": typed(ReadViewRequest, self.read_view),
+            "flight.typed_view": typed(ReadViewRequest, self.typed_view),
             "flight.schema": typed(SchemaRequest, self.schema),
             "flight.commit": typed(CommitRequest, self.commit),
             "flight.query": self.query,
@@ -81,8 +83,9 @@ class FlightHandlers:
     async def topics(self, request: ScopedRequest) -> Topics:
         check_scope(request.scope)
         found = self._broker.topics.list(request.identity, request.scope)
+        typed_names = self._broker.tables.typed_names(request.identity, request.scope)
         await self._committed()
-        return Topics({topic.name: topic.partitions for topic in found})
+        return Topics({topic.name: topic.partitions for topic in found}, typed_names)
 
     async def bounds(self, request: BoundsRequest) -> Bounds:
         check_scope(request.scope)
@@ -97,6 +100,16 @@ class FlightHandlers:
         message = read_view_message.to_message(self._broker, identity, scope, found)
         await self._committed()
         return message
+
+    async def typed_view(self, request: ReadViewRequest) -> TypedView:
+        """The read view of the topic whose typed table has the name in the request."""
+        check_scope(request.scope)
+        topic = self._broker.tables.typed_topic(request.identity, request.scope, request.topic)
+        if topic is None:
+            await self._committed()
+            return TypedView(None)
+        named = ReadViewRequest(request.identity, request.scope, topic.name, request.partition)
+        return TypedView(await self.read_view(named))
 
     async def schema(self, request: SchemaRequest) -> Schema:
         check_scope(request.scope)

@@ -85,6 +85,7 @@ class QueryRows(msgspec.Struct, array_like=True):
 
 class Topics(msgspec.Struct, array_like=True):
     topics: dict[str, int]
+    typed: list[str] = []  # names of typed tables
 
 
 class Bounds(msgspec.Struct, array_like=True):
@@ -114,6 +115,12 @@ class ReadViewMessage(msgspec.Struct, array_like=True):
     horizon: int
     partitions: list[ReadViewPartition]
     table: TableLocation | None = None
+
+
+class TypedView(msgspec.Struct, array_like=True):
+    """The reply to a request for a typed table: the read view of its topic; None if a topic has that name."""
+
+    view: ReadViewMessage | None
 
 
 class Schema(msgspec.Struct, array_like=True):

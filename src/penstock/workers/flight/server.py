@@ -11,13 +11,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 from pyarrow import flight
 
 from penstock.broker.security.access import ANONYMOUS
 from penstock.broker.security.lockout import host_of
+from penstock.broker.tables.table import TYPED_SUFFIX
 from penstock.flight import wire
 from penstock.flight.reading import Lost, Reader, Source, shares
 from penstock.log.arrow import STORED, schema_of
@@ -29,6 +30,9 @@ from penstock.workers.flight.rpc_messages import FlightSettings
 from penstock.workers.read_view_source import source_of, view_of
 from penstock.workers.rpc import RemoteError, RpcClient
 from penstock.workers.supervisor import Empty
+
+if TYPE_CHECKING:  # takes a while to load: only when a typed table is read
+    from penstock.workers.flight.typed_flight import TypedFlight
 
 CHUNK: Final = 32  # topics per request to the broker, which bounds its time
 LAG_SECONDS: Final = 5.0  # that a standby has to reach the end of a read
@@ -69,19 +73,24 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                 raise wire.Unusable("the criteria are too long")
             prefix = criteria.decode("utf-8", "replace")
             found = self._topics(caller)
-        for name in sorted(found):
-            if name.startswith(prefix):
-                yield flight.FlightInfo(schema_of(wire.COLUMNS), flight.FlightDescriptor.for_path(name), [], -1, -1)
+            known = schema_of(wire.COLUMNS)
+        for name in sorted([*found.topics, *found.typed]):
+            if name.startswith(prefix):  # the schemas of typed tables are in their files: `get_schema` reads them
+                schema = known if name in found.topics else None
+                yield flight.FlightInfo(schema, flight.FlightDescriptor.for_path(name), [], -1, -1)
 
     def get_flight_info(self, context: Any, descriptor: Any) -> Any:
         with self._authenticated(context) as caller:
             request = _command(descriptor)
-            schema = _schema(request.columns)
+            if (typed := self._typed(caller, request.topic)) is not None:
+                return typed.info(descriptor, request.columns)
+            columns = request.columns or wire.COLUMNS
+            schema = _schema(columns)
             found = self._bounds(caller, [request.topic])
             if request.topic not in found:
                 raise Refused("TopicNotFound", f"Topic '{request.topic}' not found")
             endpoints = [
-                flight.FlightEndpoint(wire.encode(wire.Ticket(request.topic, number, start, end, request.columns)), [])
+                flight.FlightEndpoint(wire.encode(wire.Ticket(request.topic, number, start, end, columns)), [])
                 for number, (start, end) in enumerate(found[request.topic])
             ]
             total = sum(end - start for start, end in found[request.topic])
@@ -90,9 +99,11 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     def get_schema(self, context: Any, descriptor: Any) -> Any:
         with self._authenticated(context) as caller:
             request = _command(descriptor)
+            if (typed := self._typed(caller, request.topic)) is not None:
+                return flight.SchemaResult(typed.schema(request.columns))
             if request.topic not in self._bounds(caller, [request.topic]):
                 raise Refused("TopicNotFound", f"Topic '{request.topic}' not found")
-            return flight.SchemaResult(_schema(request.columns))
+            return flight.SchemaResult(_schema(request.columns or wire.COLUMNS))
 
     # -- records
 
@@ -101,7 +112,10 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             request = wire.decode_ticket(ticket.ticket)
             if isinstance(request, wire.Statement):
                 return self._rows(caller, request)
-            schema = _schema(request.columns)
+            if (typed := self._typed(caller, request.topic)) is not None:
+                return self._typed_stream(context, caller, request, typed)
+            columns = request.columns or wire.COLUMNS
+            schema = _schema(columns)
             read_view = self._reaching(caller, request)
             source, view = source_of(read_view, 0), view_of(read_view, 0)
             end = source.end if request.end is None else request.end
@@ -110,11 +124,18 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             if request.start < source.start and request.start < end:
                 raise Lost(request.start, source.start)
             slot = self._stream_slot(caller)
-            check = self._checking(context, caller, request, slot)
-            batches = self._reader.read(source, request.start, end, request.columns, view, check)
+            check = self._checking(context, slot, lambda: self._read_view(caller, request.topic, request.partition))
+            batches = self._reader.read(source, request.start, end, columns, view, check)
             # The generator holds the slot, which is released when Arrow drops the generator, even if it was never
             # started.
             return flight.GeneratorStream(schema, _stream(batches, slot, anonymous=caller.anonymous))
+
+    def _typed_stream(self, context: Any, caller: Caller, request: wire.Ticket, typed: TypedFlight) -> Any:
+        slot = self._stream_slot(caller)
+        check = self._checking(context, slot, lambda: self._typed_view(caller, request.topic))
+        batches = typed.rows(request, check)
+        schema = typed.schema(request.columns)
+        return flight.GeneratorStream(schema, _stream(batches, slot, anonymous=caller.anonymous))
 
     def _reaching(self, caller: Caller, request: wire.Ticket) -> rpc_messages.ReadViewMessage:
         """The read view of a request. A standby waits until it has the end that is asked for, or refuses."""
@@ -166,7 +187,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         who = f"anonymous@{identity.peer}" if identity.name == ANONYMOUS.name else identity.name
         return self._streams.acquire(caller.scope.tenant, who, peer=identity.peer)
 
-    def _checking(self, context: Any, caller: Caller, request: wire.Ticket, slot: Slot) -> Callable[[], None]:
+    def _checking(self, context: Any, slot: Slot, check_permission: Callable[[], object]) -> Callable[[], None]:
         """A check that ends a stream if its client has disconnected, or has lost the permission to read."""
         checked = time.monotonic()
 
@@ -176,7 +197,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             if context.is_cancelled():
                 raise flight.FlightCancelledError("the client has gone")
             if time.monotonic() - checked > RECHECK_SECONDS:
-                self._read_view(caller, request.topic, request.partition)
+                check_permission()
                 checked = time.monotonic()
 
         return check
@@ -210,7 +231,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             return [wire.encode(perform(self, caller, request))]
 
     def _act_topics(self, caller: Caller, _: wire.Nothing) -> wire.Topics:
-        return wire.Topics(self._topics(caller))
+        return wire.Topics(self._topics(caller).topics)
 
     def _act_bounds(self, caller: Caller, request: wire.BoundsOf) -> wire.Bounds:
         found = self._bounds(caller, request.topics)
@@ -249,6 +270,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         return wire.Schema(found.format, found.definition, found.version)
 
     def _act_table(self, caller: Caller, request: wire.TableOf) -> wire.TableFound:
+        if (view := self._typed_view(caller, request.topic)) is not None:
+            return wire.TableFound(_open_typed(request.topic, view).table(_public_options(view)))
         read_view = self._read_view(caller, request.topic)
         table = read_view.table
         if table is None or not table.ends:
@@ -258,7 +281,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             for part in read_view.partitions
             if part.number in table.ends
         ]
-        options = {name: text for name, text in table.options.items() if not _is_secret(name)}
+        options = _public_options(read_view)
         return wire.TableFound(
             wire.Table(table.url, options, read_view.topic, read_view.now, read_view.horizon, partitions)
         )
@@ -294,9 +317,9 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         except Exception as error:  # noqa: BLE001 - `client_error` logs unexpected ones
             raise client_error(error, anonymous=anonymous) from None
 
-    def _topics(self, caller: Caller) -> dict[str, int]:
+    def _topics(self, caller: Caller) -> rpc_messages.Topics:
         request = rpc_messages.ScopedRequest(caller.identity, caller.scope)
-        return self._broker.call("flight.topics", request, rpc_messages.Topics).topics
+        return self._broker.call("flight.topics", request, rpc_messages.Topics)
 
     def _bounds(self, caller: Caller, names: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
         found: dict[str, list[tuple[int, int]]] = {}
@@ -308,6 +331,17 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     def _read_view(self, caller: Caller, topic: str, partition: int | None = None) -> rpc_messages.ReadViewMessage:
         request = rpc_messages.ReadViewRequest(caller.identity, caller.scope, topic, partition)
         return self._broker.call("flight.read_view", request, rpc_messages.ReadViewMessage)
+
+    def _typed(self, caller: Caller, name: str) -> TypedFlight | None:
+        """The typed table of this name; None if it is the name of a topic."""
+        view = self._typed_view(caller, name)
+        return None if view is None else _open_typed(name, view)
+
+    def _typed_view(self, caller: Caller, name: str) -> rpc_messages.ReadViewMessage | None:
+        if not name.endswith(TYPED_SUFFIX):
+            return None
+        request = rpc_messages.ReadViewRequest(caller.identity, caller.scope, name)
+        return self._broker.call("flight.typed_view", request, rpc_messages.TypedView).view
 
     def _source_of(
         self, read_views: dict[str, rpc_messages.ReadViewMessage], caller: Caller, topic: str, partition: int
@@ -353,10 +387,17 @@ def _command(descriptor: Any) -> wire.TopicCommand:
     return wire.decode(bytes(descriptor.command or b""), wire.TopicCommand, "the command")
 
 
-def _is_secret(option: str) -> bool:
-    """Whether an option must be hidden: readers of a topic may know where its table is, but need their own keys to the
-    store."""
-    return any(part in option.lower() for part in SECRET)
+def _open_typed(name: str, view: rpc_messages.ReadViewMessage) -> TypedFlight:
+    from penstock.workers.flight.typed_flight import TypedFlight
+
+    return TypedFlight(name, view)
+
+
+def _public_options(view: rpc_messages.ReadViewMessage) -> dict[str, str]:
+    """The store's options without secrets: readers of a topic may know where its table is, but need their own keys to
+    the store."""
+    options = {} if view.table is None else view.table.options
+    return {name: text for name, text in options.items() if not any(part in name.lower() for part in SECRET)}
 
 
 class _MovingReader:
