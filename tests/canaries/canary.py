@@ -23,6 +23,7 @@ KINDS: Final = frozenset(
         "access check skipped",
         "idempotent producer forgotten",
         "table and journal both serve an offset",
+        "file deleted that readers need",
         "cursor not persisted",
         "wrong partition",
         "last batch of a group lost",

@@ -178,4 +178,16 @@ CANARIES: Final = (
             "tests/cli/test_table.py::test_verify_names_differences",
         ),
     ),
+    Canary(
+        "replaced-files-deleted-at-once",
+        "file deleted that readers need",
+        "a file that a merge has just replaced is deleted, although versions within the time of keeping have it",
+        "log/tables/maintenance.py",
+        "return [path for path in unused if path not in lately]",
+        "return unused",
+        (
+            "tests/log/tables/test_table_history.py::test_no_file_that_a_kept_version_needs_is_deleted[1]",
+            "tests/log/tables/test_maintenance.py::test_files_are_removed_when_nobody_can_need_them",
+        ),
+    ),
 )

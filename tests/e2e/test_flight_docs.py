@@ -18,6 +18,7 @@ SECURE = "<!-- with security on -->\n"
 
 
 def snippets(text: str) -> list[str]:
+    text = re.sub(r"^<!-- not run: .*? -->\n```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
     return re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
 
 

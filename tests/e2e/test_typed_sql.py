@@ -116,6 +116,21 @@ def test_it_is_shown(broker: Broker) -> None:
     assert broker.api("GET", "/tables/orders")["typed"] == "orders_typed"
     said = penstock("table", "show", "orders", "--data-dir", str(broker.data)).stdout
     assert "orders_typed" in said and "_schema_version" in said
+    listed = penstock("table", "list", "--data-dir", str(broker.data)).stdout
+    [row] = [line.split("\t") for line in listed.splitlines() if line.startswith("orders_typed\t")]
+    assert row[1] == "3" and row[-1] == "0:0-2 1:0-1"
+    server = ("--server", broker.process.address("http"))
+    listed = penstock("table", "list", *server).stdout
+    [row] = [line.split("\t") for line in listed.splitlines() if line.startswith("orders_typed\t")]
+    assert row[-1].endswith(".typed") and Path(row[-1]).is_dir()
+
+
+def test_it_is_verified(broker: Broker) -> None:
+    """By the broker, and by the data directory."""
+    for where in (("--server", broker.process.address("http")), ("--data-dir", str(broker.data))):
+        done = penstock("table", "verify", "orders", *where)
+        assert done.returncode == 0, done.stderr
+        assert ", 3 of them compared with the topic's table: sound" in done.stdout, done.stdout
 
 
 def test_it_is_a_flight(broker: Broker) -> None:
@@ -127,8 +142,8 @@ def test_it_is_a_flight(broker: Broker) -> None:
     assert (len(info.endpoints), info.total_records) == (2, 3)
     tables = [found.do_get(endpoint.ticket).read_all() for endpoint in info.endpoints]
     assert all(table.schema == info.schema == found.get_schema(path).schema for table in tables)
-    rows = [(row["_partition"], row["_offset"], row["id"], row["count"]) for row in pa.concat_tables(tables).to_pylist()]
-    assert sorted(rows) == [(0, 0, "a", 1), (0, 1, "b", 2), (1, 0, "c", 30)]
+    rows = pa.concat_tables(tables).select(["_partition", "_offset", "id", "count"]).to_pylist()
+    assert sorted(tuple(row.values()) for row in rows) == [(0, 0, "a", 1), (0, 1, "b", 2), (1, 0, "c", 30)]
     one = {"topic": "orders_typed", "start": 1, "end": 2, "columns": ["id", "_key"]}
     assert broker.got(one) == [{"id": "b", "_key": b"k"}]
     assert broker.got({"topic": "orders_typed", "start": 2}) == []

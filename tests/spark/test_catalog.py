@@ -11,9 +11,12 @@ from tests.spark.data_dir import DataDir
 
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.schemas.schema import Schema, SchemaKind
+from penstock.broker.security.access import ADMINISTRATOR
+from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.log.tables.location import table_ref
 from penstock.spark import catalog, table, typed
 from penstock.spark.catalog_views import clause, view_names
+from penstock.spark.columns import SchemaRefused
 from penstock.spark.options import OptionRefused
 from penstock.spark.typed_rows import NotTyped
 from penstock.workers.tables.typed_table import keep_up
@@ -86,3 +89,10 @@ def test_versions_and_typed_tables(spark: SparkSession, data_dir: DataDir) -> No
     assert bytes(bad["_value"]) == b"broken" and bad["_partition"] == 0
     assert typed(spark, "orders", timestamp=between, **options).columns[-1] == "id"
     assert typed(spark, "orders", version=0, **options).count() == 2
+    data_dir.broker.topics.change(ADMINISTRATOR, DEFAULT_SCOPE, "orders", TopicSettings(schema="o"))
+    data_dir._commit()
+    named = table(spark, "orders_typed", columns=["count", "_offset"], **options)
+    assert [tuple(row) for row in named.where("count > 0").collect()] == [(7, 2)]
+    assert table(spark, "orders_typed", version=0, **options).columns[-1] == "id"
+    with pytest.raises(SchemaRefused, match="no column 'price'"):
+        table(spark, "orders_typed", columns=["price"], **options)

@@ -15,7 +15,7 @@ from penstock.flight.errors import TopicMissing
 from penstock.spark import table
 from penstock.spark.columns import SchemaRefused
 from penstock.spark.options import OptionRefused
-from penstock.spark.topic_table import for_spark, literal
+from penstock.spark.table_location import for_spark, literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

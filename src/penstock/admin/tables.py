@@ -11,6 +11,7 @@ from penstock.broker.security.access import Permission
 from penstock.broker.state.state import Topic
 from penstock.doors.http.replies import Outcome, after_commit, json_reply
 from penstock.doors.http.router import Request, Route
+from penstock.log.tables.location import typed_ref
 
 
 class TableView(msgspec.Struct):
@@ -20,7 +21,8 @@ class TableView(msgspec.Struct):
     url: str
     bytes: int | None  # null: unknown yet
     ends: dict[int, int]  # by partition: the first offset that is not in the table
-    typed: str | None  # the name of the topic's typed table in SQL; null: there is none
+    typed: str | None  # the name of the topic's typed table in SQL and Flight; null: there is none
+    typed_url: str | None  # where that is
 
 
 class TableRoutes:
@@ -61,4 +63,5 @@ class TableRoutes:
             return None
         tables = self._broker.tables
         size, typed = tables.sizes().get(topic.id), tables.typed_name(topic)
-        return TableView(topic.name, found.ref.url, size, dict(found.ends), typed)
+        typed_url = None if typed is None else typed_ref(found.ref).url
+        return TableView(topic.name, found.ref.url, size, dict(found.ends), typed, typed_url)

@@ -10,7 +10,7 @@ import contextlib
 import json
 import shlex
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
@@ -23,7 +23,7 @@ from penstock.cli.failure import fail
 from penstock.cli.log import stopped
 from penstock.cli.progress import progress_to
 from penstock.cli.questions import Yes, confirm
-from penstock.cli.table_jobs import RemoteTables, print_outcome
+from penstock.cli.table_jobs import RemoteTables, print_outcome, print_typed
 from penstock.cli.tables import print_fields, print_table
 from penstock.cli.target import Target
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # what reads tables takes a while to load: only when it is ne
     from penstock.broker.state.offline import OfflineLog
     from penstock.broker.state.state import Topic
     from penstock.broker.tables.repairs import RepairStatus
-    from penstock.broker.tables.table import RepairReport, TablePolicy
+    from penstock.broker.tables.table import RepairReport, TablePolicy, TypedReport
     from penstock.config.settings import Settings
     from penstock.log.tables.location import TableRef
     from penstock.log.tables.table import Table
@@ -83,8 +83,8 @@ class Directory(NamedTuple):
 @app.command("list")
 @with_administered()
 def list_tables(settings: Administered, tenant: Tenant = None, namespace: Namespace = None) -> None:
-    """List the tables: topic, bytes and the offsets of each partition; by a data directory also rows, files and
-    version.
+    """List the tables of topics, and the typed ones of topics with a schema: bytes and the offsets of each partition;
+    by a data directory also rows, files and version.
 
     penstock table list
 
@@ -97,13 +97,15 @@ def list_tables(settings: Administered, tenant: Tenant = None, namespace: Namesp
         from penstock.log.tables.table import Table
 
         directory = _open(settings)
-        rows = []
+        rows: list[tuple[object, ...]] = []
         for topic in directory.topics():
             table = Table.open(directory.ref(topic))
             if table is not None:
                 files = [file for number in table.partitions() for file in table.extents(number)]
                 sums = (sum(file.rows for file in files), len(files), sum(file.bytes for file in files), table.version)
                 rows.append((_shown(topic), *sums, _ranges(table)))
+            if (typed := _typed_row(directory, topic)) is not None:
+                rows.append(typed)
         print_table(("topic", *SUMS, "offsets"), rows, numbers=SUMS)
 
 
@@ -150,6 +152,27 @@ def _show_typed(directory: Directory, topic: Topic) -> None:
     print_fields([("typed table", name or ""), ("place", ref.url), ("version", delta.version()), ("columns", columns)])
 
 
+def _typed_row(directory: Directory, topic: Topic) -> tuple[object, ...] | None:
+    """The typed table of a topic, as a row of the list; None if there is none."""
+    import pyarrow as pa
+
+    from penstock.broker.tables.table import TYPED_SUFFIX
+    from penstock.log.tables.location import typed_ref
+    from penstock.log.tables.table import app_id
+    from penstock.log.tables.typed import open_typed
+
+    if (delta := open_typed(typed_ref(directory.ref(topic)))) is None:
+        return None
+    files = pa.table(delta.get_add_actions(flatten=True))
+    sums = (sum(files["num_records"].to_pylist()), len(files), sum(files["size_bytes"].to_pylist()), delta.version())
+    known = {number: delta.transaction_version(app_id(number)) for number in range(topic.partitions)}
+    firsts: dict[int, int] = {}
+    for number, first in zip(files["partition._partition"].to_pylist(), files["min._offset"].to_pylist(), strict=True):
+        firsts[number] = min(first, firsts.get(number, first))
+    spans = {number: (firsts.get(number, end), end) for number, end in known.items() if end is not None}
+    return f"{_shown(topic)}{TYPED_SUFFIX}", *sums, _span_text(spans)
+
+
 def _partition_rows(table: Table) -> Iterator[tuple[object, ...]]:
     for number, end in table.ends().items():
         files = table.extents(number)
@@ -167,7 +190,8 @@ def verify(
     namespace: Namespace = None,
 ) -> None:
     """Read every byte of tables, check them against their checksums, and compare them with the log, record by record,
-    where it still has the same records. Changes nothing.
+    where it still has the same records. Typed tables are compared with the tables of their topics: every record has
+    one row, with its value as the schema decodes it, or with the reason why it does not. Changes nothing.
 
     Exit code 0 if they are sound, 1 if not.
 
@@ -179,29 +203,44 @@ def verify(
     with _reading():
         directory = _open(settings)
         topics = directory.topics() if topic is None else [directory.topic(tenant, namespace, topic)]
-        differing = 0
+        differing, wrong = 0, []
         for found in topics:
             with progress_to(_shown(found)) as progress:
                 outcome = _verified(directory, found, progress)
             if outcome.version is not None or topic is not None or not outcome.sound:
                 _print_outcome(found, outcome)
             differing += not outcome.sound
+            typed = None if outcome.unreadable else _verified_typed(directory, found)
+            if typed is not None:
+                print_typed(typed)
+                wrong += [typed] if not typed.sound else []
     if differing:
         fail(
             f"{differing} of {len(topics)} tables are damaged, or differ from the log. "
             "`penstock table repair` rebuilds what the journal still has"
         )
+    _fail_if_typed(wrong)
 
 
 def _verify_there(tables: RemoteTables, topic: str | None) -> None:
     topics = [each["topic"] for each in tables.all()] if topic is None else [topic]
-    damaged = 0
+    damaged, wrong = 0, []
     for name in topics:
         report = tables.verified(name)
         print_outcome(name, report)
         damaged += not report.sound
+        wrong += [report.typed] if report.typed is not None and not report.typed.sound else []
     if damaged:
         fail(f"{damaged} of {len(topics)} tables are damaged. `penstock table repair` rebuilds what the journal has")
+    _fail_if_typed(wrong)
+
+
+def _fail_if_typed(wrong: list[TypedReport]) -> None:
+    if wrong:
+        fail(
+            f"{', '.join(report.name for report in wrong)}: not what the schema makes of the topic's records. Remove "
+            "the folder of the typed table: it is built again from the topic's table"
+        )
 
 
 def _repair_there(tables: RemoteTables, topic: str | None, *, checksums: bool, yes: bool) -> None:
@@ -359,6 +398,20 @@ def _verified(directory: Directory, topic: Topic, progress: Progress | None) -> 
             return outcome
 
 
+def _verified_typed(directory: Directory, topic: Topic) -> TypedReport | None:
+    from penstock.broker.tables.table import typed_rows
+    from penstock.workers.tables.typed_verify import verify_typed
+
+    while True:
+        typed = typed_rows(directory.log.state, directory.log.bounds, topic)
+        report = None if typed is None else verify_typed(directory.ref(topic), typed)
+        if report is None or report.sound:
+            return report
+        directory.log.refresh()  # a running broker may have removed records meanwhile
+        if typed_rows(directory.log.state, directory.log.bounds, topic) == typed:
+            return report
+
+
 def _print_outcome(topic: Topic, outcome: Outcome) -> None:
     if outcome.version is None and outcome.sound:
         typer.echo(f"{_shown(topic)}: no table yet")
@@ -424,11 +477,16 @@ def _shown(topic: Topic) -> str:
 
 
 def _ranges(table: Table) -> str:
-    """`0:0-1200 1:5-90`: partition, first offset and end."""
-    found = []
+    spans = {}
     for number, end in table.ends().items():
         files = table.extents(number)
-        found.append(f"{number}:{files[0].first if files else end}-{end}")
+        spans[number] = (files[0].first if files else end, end)
+    return _span_text(spans)
+
+
+def _span_text(spans: Mapping[int, tuple[int, int]]) -> str:
+    """`0:0-1200 1:5-90`: partition, first offset and end."""
+    found = [f"{number}:{first}-{end}" for number, (first, end) in spans.items()]
     return " ".join(found if len(found) <= _MAX_RANGES else [*found[:_MAX_RANGES], "…"])
 
 

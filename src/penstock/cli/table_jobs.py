@@ -14,7 +14,7 @@ from penstock.cli.progress import progress_to
 from penstock.cli.tables import print_fields, print_table
 
 if TYPE_CHECKING:
-    from penstock.broker.tables.table import RepairReport
+    from penstock.broker.tables.table import RepairReport, TypedReport
     from penstock.cli.target import Target
 
 POLL_SECONDS: Final = 0.2  # between two polls of a job
@@ -32,7 +32,11 @@ class RemoteTables:
         return admin_request.all_of(self._target, admin_request.path("tables", **self._scope), dict[str, Any])
 
     def print_list(self) -> None:
-        rows = [(each["topic"], each["bytes"], _offsets(each), each["url"]) for each in self.all()]
+        rows: list[tuple[object, ...]] = []
+        for each in self.all():
+            rows.append((each["topic"], each["bytes"], _offsets(each), each["url"]))
+            if each.get("typed"):
+                rows.append((each["typed"], None, None, each["typed_url"]))
         cells = (["" if cell is None else cell for cell in row] for row in rows)
         print_table(("topic", "bytes", "offsets", "place"), cells, numbers=("bytes",))
 
@@ -79,6 +83,18 @@ def print_outcome(topic: str, report: RepairReport) -> None:
     )
     for line in (*map(str, report.left), *report.problems):
         typer.echo(f"  damage: {line}")
+    if report.typed is not None:
+        print_typed(report.typed)
+
+
+def print_typed(report: TypedReport) -> None:
+    """Print the verification of a typed table."""
+    typer.echo(
+        f"{report.name}: {report.records} records in version {report.version}, {report.compared} of them compared with "
+        f"the topic's table: {'sound' if report.sound else 'DIFFERENT'}"
+    )
+    for line in report.problems:
+        typer.echo(f"  {line}")
 
 
 def _offsets(table: dict[str, Any]) -> str:

@@ -389,9 +389,9 @@ class TablesSection(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     file_bytes: Annotated[int, Meta(ge=64 * KIB, le=64 * GIB, extra=SIZE)] = _TABLES.file_bytes
     """Size to which small files are merged."""
     keep_seconds: Annotated[float, Meta(ge=0, le=30 * DAY, extra=DURATION)] = _TABLES.keep_us / 1e6
-    """Time that replaced files and old versions of tables stay, for readers that still use them. Maintenance reads the
-    entries of a table's log of this time at every run, so a long time is for tables with few commits. Past positions
-    need no old versions: see docs/spark.md."""
+    """Time that old versions of tables stay, for time travel, and with them the files that were replaced since: each
+    record takes its space once more for each merge in this time. A topic with retention keeps them for that time at
+    most; one that is limited in bytes, for an hour."""
     care_seconds: Annotated[float, Meta(ge=0.1, le=DAY, extra=DURATION)] = _TABLES.maintenance_us / 1e6
     """Time between two maintenance runs on a table."""
     typed: bool = _TABLES.typed

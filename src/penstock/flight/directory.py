@@ -21,6 +21,7 @@ from penstock.broker.names import Scope, check_scope
 from penstock.broker.schemas import schema
 from penstock.broker.state.offline import OfflineBusy, OfflineLog, OfflineMissing
 from penstock.broker.state.state import Topic
+from penstock.broker.tables.table import typed_topic
 from penstock.broker.topics import topic_rules
 from penstock.flight.errors import (
     AccessRefused,
@@ -36,8 +37,9 @@ from penstock.flight.reading import Lost, NotWritten, Reader, Source, shares
 from penstock.log.arrow import LiveView
 from penstock.log.engine import Bounds, partition_id
 from penstock.log.errors import LogError, OffsetOutOfRange, TableDamaged, TableUnreadable
-from penstock.log.tables.location import TableRef, table_ref
+from penstock.log.tables.location import TableRef, table_ref, typed_ref
 from penstock.log.tables.table import Table
+from penstock.log.tables.typed import typed_ends
 
 
 def wall_clock() -> int:
@@ -141,11 +143,13 @@ class DirectoryLog:
     def table(self, topic: str) -> TableInfo | None:
         with _plainly(self._path):
             self._offline.refresh()
-            found = topic_rules.find(self._offline.state, self._scope, topic)
+            typed = typed_topic(self._offline.state.topics.get(self._scope, {}), topic)
+            found = typed or topic_rules.find(self._offline.state, self._scope, topic)
             ref = self._table_ref(found)
-            table = Table.open(ref)
-            if table is None:
+            ends = _ends(ref) if typed is None else typed_ends(typed_ref(ref), found.partitions)
+            if ends is None:
                 return None
+            ref = ref if typed is None else typed_ref(ref)
             now = self._clock()
             below: dict[int, int] = {}
             gone: dict[int, tuple[int, ...]] = {}
@@ -158,7 +162,7 @@ class DirectoryLog:
                 if view.removed.single:
                     gone[number] = tuple(sorted(view.removed.single))
             horizon = self._offline.view(found, 0, now).horizon
-            return TableInfo(ref.url, ref.options, ref.topic, table.ends(), now, horizon, below, gone)
+            return TableInfo(ref.url, ref.options, ref.topic, ends, now, horizon, below, gone, typed is not None)
 
     def stage(self, *_: object, **__: object) -> Staged:
         self._refuse()
@@ -203,6 +207,11 @@ class DirectoryLog:
 
     def _table_ref(self, topic: Topic) -> TableRef:
         return table_ref(self._tables, self._tables_options, *topic.scope, topic.name, topic.id)
+
+
+def _ends(ref: TableRef) -> dict[int, int] | None:
+    table = Table.open(ref)
+    return None if table is None else table.ends()
 
 
 def _live_view(view: VisibilityFilter) -> LiveView:

@@ -63,7 +63,7 @@ def tables(url: str, options: Mapping[str, str]) -> list[tuple[str, str]]:
     from deltalake import DeltaTable
 
     from penstock.log.tables.location import TYPED as BESIDE
-    from penstock.spark.topic_table import for_spark
+    from penstock.spark.table_location import for_spark
 
     found = [(TABLE, url), (TYPED, url + BESIDE)]
     return [(name, for_spark(it)) for name, it in found if DeltaTable.is_deltatable(it, dict(options) or None)]

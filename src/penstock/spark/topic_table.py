@@ -8,9 +8,8 @@ Like every DataFrame of the source it is a snapshot: it ends at the end of the t
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
@@ -23,6 +22,7 @@ from penstock.spark.columns import LOG_APPEND_TIME, OPTIONAL, SchemaRefused, che
 from penstock.spark.options import INCLUDING, PATIENCE_OF_BATCHES, Given, OptionRefused, included, nested
 from penstock.spark.outage_budget import OutageBudget
 from penstock.spark.sessions import check_workers
+from penstock.spark.table_location import Moment, for_spark, literal, version_at
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -33,15 +33,7 @@ if TYPE_CHECKING:
 TAKEN: Final = ("minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "retryTimeout")
 """Options that are passed on to the source, besides connection options."""
 
-_WITH_A_MEANING: Final = re.compile(r"[\\{}\[\]*?]")  # special characters in Spark's paths
-_HADOOP: Final = {"s3": "s3a", "gcs": "gs", "az": "abfss"}  # Hadoop's names of deltalake's file systems
-
-
-class Moment(NamedTuple):
-    """A version of a table, by number or time."""
-
-    version: int | str | None
-    timestamp: datetime | str | None  # or in ISO 8601
+TYPED_SUFFIX: Final = "_typed"  # of the name of a typed table
 
 
 class Past(NamedTuple):
@@ -63,7 +55,8 @@ def table(
     **options: Any,
 ) -> DataFrame:
     """The topic as it is now: the columns of the source, or only these. With a `version`, or as of a `timestamp`, the
-    content of its Delta table then, if still retained.
+    content of its Delta table then, if still retained. `orders_typed` is the typed table of topic `orders`, as in SQL:
+    see `typed()`.
 
     Options are the source's connection options (`path`, or `bootstrap.servers`, `user`, `password`, …; with `_` for `.`
     if you like), `includeHeaders`, `includeDoor`, and a few more: `minPartitions`, `maxRecordsPerPartition`,
@@ -72,9 +65,16 @@ def table(
 
     check_workers(spark)
     given = Given({name if "." in name else name.replace("_", "."): value for name, value in options.items()})
-    connection, schema = _checked(given), _schema(given, columns)
+    connection = _checked(given)
     retries = given.retries(PATIENCE_OF_BATCHES)
     budget = OutageBudget(retries.timeout, retries.at_least, retries.interval)
+    if topic.endswith(TYPED_SUFFIX):
+        from penstock.spark.typed_rows import read_typed
+
+        info = budget.call(lambda: connect(connection).table(topic))
+        if info is not None and info.typed:
+            return read_typed(spark, info, Moment(version, timestamp), columns)
+    schema = _schema(given, columns)
     if version is not None or timestamp is not None:
         past, _ = budget.call(lambda: look(connect(connection), topic, Moment(version, timestamp)))
         return _past(spark, topic, past, schema) if past.files else spark.createDataFrame([], schema)
@@ -134,20 +134,6 @@ def _open(info: TableInfo, topic: str, moment: Moment | None) -> Table | None:
     return Table.open(TableRef(info.topic, topic, info.url, info.options), version)
 
 
-def version_at(url: str, options: Mapping[str, str], moment: Moment) -> int:
-    from deltalake import DeltaTable
-
-    if moment.version is not None and moment.timestamp is not None:
-        raise OptionRefused("Both 'version' and 'timestamp' given; give one")
-    if moment.version is not None:
-        return int(moment.version)
-    found = DeltaTable(url, storage_options=dict(options) or None)
-    at = moment.timestamp
-    assert at is not None
-    found.load_as_version((datetime.fromisoformat(at) if isinstance(at, str) else at).astimezone(UTC))
-    return int(found.version())
-
-
 def _visible(info: TableInfo, found: Table, bounds: Mapping[int, Bounds]) -> Past:
     """The visible rows of the table: without those removed by retention, expiry or deletion."""
     files: list[TableFile] = []
@@ -167,19 +153,6 @@ def _visible(info: TableInfo, found: Table, bounds: Mapping[int, Bounds]) -> Pas
         hidden.append(F.col("expires").isNotNull() & (F.col("expires") <= F.timestamp_micros(F.lit(info.now))))
     uris = found.store.uris(file.path for file in files)
     return Past(for_spark(found.store.uri), [literal(for_spark(uri)) for uri in uris], found.ends(), hidden)
-
-
-def for_spark(uri: str) -> str:
-    """A location in Spark's form: with Hadoop's name of the file system."""
-    scheme, separator, rest = uri.partition("://")
-    if not separator:
-        scheme, rest = "file", uri
-    return f"{_HADOOP.get(scheme, scheme)}://{rest}"
-
-
-def literal(path: str) -> str:
-    """The path with escaped pattern characters."""
-    return _WITH_A_MEANING.sub(lambda found: "\\" + found[0], path)
 
 
 def _past(spark: SparkSession, topic: str, past: Past, schema: StructType) -> DataFrame:

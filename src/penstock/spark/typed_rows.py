@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
+from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import StructType
 
+from penstock.flight.log import TableInfo
 from penstock.spark.catalog_views import quoted
+from penstock.spark.columns import SchemaRefused
 from penstock.spark.log_location import log_location
 from penstock.spark.sessions import check_workers
-from penstock.spark.topic_table import Moment, for_spark, literal, version_at
+from penstock.spark.table_location import Moment, for_spark, literal, version_at
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 class NotTyped(ValueError):
@@ -32,7 +36,6 @@ def typed(
     """The records of a topic with a schema, with a column for each of its fields, as far as they are in the topic's
     typed table, which ends with the last closed segment. `_error` is null if a value matches. With a `version`, or as
     of a `timestamp`, the content at that time. Options are the connection options of `table()`."""
-    import pyarrow as pa
     from deltalake import DeltaTable
 
     from penstock.flight.connect import connect
@@ -47,12 +50,34 @@ def typed(
             f"Topic {topic!r} has no typed table: its schema has to be set (penstock topic set … --schema), and a "
             "segment with records closed since"
         )
-    moment = Moment(version, timestamp)
-    known = None if moment == Moment(None, None) else version_at(url, info.options, moment)
-    found = DeltaTable(url, version=known, storage_options=info.options or None)
+    return read_typed(spark, info._replace(url=url), Moment(version, timestamp))
+
+
+def read_typed(spark: SparkSession, info: TableInfo, moment: Moment, columns: Sequence[str] | None = None) -> DataFrame:
+    """The visible rows of a typed table, or only these columns of them. `info` is that of the typed table."""
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+    known = None if moment == Moment(None, None) else version_at(info.url, info.options, moment)
+    found = DeltaTable(info.url, version=known, storage_options=info.options or None)
     schema = cast("StructType", from_arrow_type(pa.struct(list(pa.schema(found.schema().to_arrow())))))
+    names = list(schema.names if columns is None else columns)
+    for name in names:
+        if name not in schema.names:
+            raise SchemaRefused(f"There is no column {name!r}; there are: {', '.join(schema.names)}")
     files = [literal(for_spark(uri)) for uri in found.file_uris()]
     if not files:
-        return spark.createDataFrame([], schema)
-    rows = spark.read.schema(schema).option("basePath", for_spark(url)).parquet(*files)
-    return rows.select(*map(quoted, schema.names))  # Spark appends partition columns at the end
+        return spark.createDataFrame([], StructType([schema[name] for name in names]))
+    rows = spark.read.schema(schema).option("basePath", for_spark(info.url)).parquet(*files)
+    for condition in hidden_rows(info):
+        rows = rows.where(~condition)
+    return rows.select(*map(quoted, names))  # Spark appends partition columns at the end
+
+
+def hidden_rows(info: TableInfo) -> list[Column]:
+    """The conditions of rows whose records were removed or have expired: the table itself loses them later."""
+    partition, offset, expires = F.col("_partition"), F.col("_offset"), F.col("_expires")
+    below = [(partition == number) & (offset < start) for number, start in info.gone_below.items()]
+    single = [(partition == number) & offset.isin(list(gone)) for number, gone in info.gone.items()]
+    found = [*below, *single, expires.isNotNull() & (expires <= F.timestamp_micros(F.lit(info.now)))]
+    return [*found, F.col("_timestamp") <= F.timestamp_micros(F.lit(info.horizon))] if info.horizon else found

@@ -25,6 +25,7 @@ from penstock.broker.tables.table import (
     merged_bytes,
     merged_span,
     next_build,
+    version_seconds,
 )
 from penstock.broker.tables.tables import Tables
 from penstock.broker.topics.topic_settings import TopicSettings
@@ -33,6 +34,7 @@ from penstock.log.errors import LogReadOnly
 from penstock.log.file_engine import LogSettings
 
 CARE, KEEP = 60, 3600  # seconds
+WEEK = 7 * 86_400
 POLICY = TablePolicy(enabled=True, root="/somewhere", maintenance_us=CARE * 1_000_000, keep_us=KEEP * 1_000_000)
 FILE = 16 << 10
 
@@ -264,6 +266,25 @@ def test_a_table_that_grew_is_looked_after_once() -> None:
     answered(here, job)
     assert cared(here) is None
     assert cared(here, KEEP) is not None  # for what was replaced then
+
+
+@pytest.mark.parametrize(
+    ("keep", "seconds", "limit", "kept"),
+    [
+        (WEEK, None, None, WEEK),
+        (WEEK, 30 * WEEK, None, WEEK),
+        (WEEK, 86_400, None, 86_400),
+        (WEEK, 10, None, 3600),
+        (WEEK, None, 10**9, 3600),
+        (0, 10, None, 0),
+        (60, None, 10**9, 60),
+    ],
+)
+def test_old_versions_stay_as_long_as_the_records(
+    keep: int, seconds: float | None, limit: int | None, kept: float
+) -> None:
+    assert version_seconds(keep * 1_000_000, Retention(seconds, limit)) == kept
+    assert TablePolicy().keep_us == WEEK * 1_000_000
 
 
 def test_retention_moves_the_log_first_and_the_table_then() -> None:

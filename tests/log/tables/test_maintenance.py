@@ -23,7 +23,7 @@ from penstock.log.tables.table import Table
 
 SECOND = 1_000_000
 NOW = 1000 * SECOND
-HOUR = 3600
+KEEP = maintenance.KEEP_SECONDS
 
 
 def files(*sizes: int, rows: int = 10, seconds: int = 1) -> list[TableFile]:
@@ -176,14 +176,14 @@ def test_files_are_removed_when_nobody_can_need_them(source: Source) -> None:
     orphan = Path(source.ref.url, "partition=0", "left-by-a-killed-build.parquet")
     orphan.write_bytes(b"PAR1")
     assert maintenance.clean(source.ref, now()) == 0  # somebody may be writing it right now
-    age_files(source, 2 * HOUR)
+    age_files(source, 2 * KEEP)
     assert maintenance.clean(source.ref, now()) == 1 and not orphan.exists()
     old = source.table()
     replaced = maintenance.compact(source.ref, min_files=2)
     assert maintenance.clean(source.ref, now()) == 0  # they are old, but in use until a moment ago
     assert stored(old, 0, 0, ends[0]).equals(source.log(0, 0, ends[0]))
-    assert maintenance.clean(source.ref, now() + HOUR * SECOND - 60 * SECOND) == 0
-    assert maintenance.clean(source.ref, now() + HOUR * SECOND + SECOND) == replaced > 0
+    assert maintenance.clean(source.ref, now() + KEEP * SECOND - 60 * SECOND) == 0
+    assert maintenance.clean(source.ref, now() + KEEP * SECOND + SECOND) == replaced > 0
     agree(source, ends)
     assert len(Store(source.ref).data_files()) == 3
 
@@ -202,7 +202,7 @@ def test_checkpoints_keep_the_log_short_and_the_ends(source: Source, monkeypatch
     maintenance.clean(source.ref, now())
     assert versions("*.checkpoint.parquet") == [5]  # not every time
     agree(source, ends)
-    age_files(source, 2 * HOUR)
+    age_files(source, 2 * KEEP)
     assert Table.open(source.ref, 1) is not None
     maintenance.clean(source.ref, now())
     assert versions("*.json") == [5]

@@ -13,19 +13,27 @@ import duckdb
 import fastavro
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from tests.spark.data_dir import DataDir
 
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.schemas.schema import Compatibility, SchemaKind
 from penstock.broker.security.access import ANONYMOUS
+from penstock.broker.tables.table import TypedReport, TypedRows
 from penstock.log.tables.location import TableRef, table_ref, typed_ref
+from penstock.log.tables.store import Store
+from penstock.log.tables.table import app_id
+from penstock.log.tables.table_history import TableHistory
 from penstock.workers.tables import typed_table
 from penstock.workers.tables.typed_table import keep_up, take_out, tidy
+from penstock.workers.tables.typed_verify import verify_typed
 
 FIRST = {"type": "object", "properties": {"id": {"type": "string"}, "count": {"type": "integer"}}, "required": ["id"]}
 NOTE = {"note": {"type": "string"}, "place": {"type": "object", "properties": {"town": {"type": "string"}}}}
 SECOND = {**FIRST, "properties": {**FIRST["properties"], **NOTE}}  # type: ignore[dict-item]
+
+
+START = 4_000_000_000_000_000
 
 
 class Topic:
@@ -209,7 +217,7 @@ def test_small_files_become_one(topic: Topic, monkeypatch: pytest.MonkeyPatch) -
     for number in range(4):
         topic.write({"id": str(number)})
         topic.move()
-    tidy(topic.ref, 3600)
+    tidy(topic.ref, 3600, START, TableHistory())
     assert len(topic.delta().file_uris()) == 1
     assert [row[0] for row in topic.rows("id")] == list("0123")
     topic.write({"id": "4"})
@@ -231,6 +239,90 @@ def test_duckdb_and_pandas_read_both_tables(topic: Topic) -> None:
         assert ('{"id": "a", "count": 2}', "a") in session.execute(joined).fetchall()
     assert list(typed.to_pandas().sort_values("_offset")["id"].dropna()) == ["a", "b"]
     assert list(raw.to_pandas().sort_values("offset")["offset"]) == [0, 1, 2]
+
+
+def checked(topic: Topic) -> TypedReport:
+    schemas = topic.data_dir.broker.schemas.list(ANONYMOUS, DEFAULT_SCOPE, "order")
+    found = verify_typed(topic.ref, TypedRows(list(schemas), dict(topic.hidden)))
+    assert found is not None
+    return found
+
+
+def test_a_typed_table_is_verified_against_the_topic_s_table(topic: Topic) -> None:
+    schemas = topic.data_dir.broker.schemas.list(ANONYMOUS, DEFAULT_SCOPE)
+    assert verify_typed(topic.ref, TypedRows(list(schemas), {})) is None
+    topic.register(FIRST)
+    topic.write({"id": "a", "count": 1}, b"no order", {"count": 5})
+    topic.write({"id": "b"}, partition=1)
+    topic.hidden = {0: [0, 2], 1: [0]}
+    topic.move()
+    topic.register({**SECOND, "required": []})  # by which the broken ones would match: they stay as they are
+    topic.write({"id": "c", "note": "late", "place": {"town": "Ulm"}}, {"count": 6})
+    topic.move()
+    report = checked(topic)
+    assert (report.sound, report.name, report.records, report.compared) == (True, "orders_typed", 5, 5), report.problems
+    topic.data_dir.to_tables()
+    assert checked(topic).sound  # it may lag behind
+
+
+def test_avro_is_verified_with_and_without_ids(topic: Topic) -> None:
+    old = {"type": "record", "name": "O", "fields": [{"name": "a", "type": "int"}, {"name": "b", "type": "double"}]}
+    new = {**old, "fields": [*old["fields"][::-1], {"name": "c", "type": "int", "default": 0}]}
+    first = topic.register(old, SchemaKind.AVRO)
+    topic.write(avro(old, {"a": 1, "b": float("nan")}))
+    topic.register(new, SchemaKind.AVRO)
+    framed = b"\0" + first.to_bytes(4, "big") + avro(old, {"a": 5, "b": 6.0})
+    topic.write(avro(new, {"a": 3, "b": 4.0, "c": 9}), framed)
+    topic.move()
+    assert checked(topic).problems == []
+
+
+EDITS = {
+    "is not what version 1": lambda rows: rows.set_column(rows.column_names.index("id"), "id", [["x", None, "c"]]),
+    "has no row; 1 are missing up to 2": lambda rows: rows.slice(0, 2),
+    "more than one row": lambda rows: pa.concat_tables([rows, rows.slice(2)]),
+    "beyond the end": lambda rows: rows.set_column(1, rows.field(1), pa.array([0, 1, 7])),
+    "_key is not": lambda rows: rows.set_column(3, rows.field(3), pa.array([b"k", b"l", b"k"], rows.field(3).type)),
+    "raw value is not": lambda rows: rows.set_column(7, rows.field(7), pa.array([None, b"!", None], pa.binary())),
+    "but its value matches version 1": lambda rows: quarantined(rows, 0, b'{"id": "a"}'),
+    "either an error or the version": lambda rows: rows.set_column(6, rows.field(6), pa.array(["?", "no", None])),
+}
+
+
+def quarantined(rows: pa.Table, row: int, value: bytes) -> pa.Table:
+    changed = rows.to_pylist()
+    changed[row] |= {"_error": "no", "_value": value, "_schema_version": None, "id": None, "count": None}
+    return pa.Table.from_pylist(changed, rows.schema)
+
+
+@pytest.mark.parametrize("reason", EDITS)
+def test_a_typed_table_that_differs_is_found_out(topic: Topic, reason: str) -> None:
+    topic.register(FIRST)
+    topic.write({"id": "a"}, b"no order", {"id": "c"})
+    topic.move()
+    assert checked(topic).sound
+    delta = topic.delta()
+    rows = pa.table(delta.to_pyarrow_table()).select([field.name for field in delta.schema().fields])
+    end = Transaction(app_id(0), 3)
+    write_deltalake(
+        delta, EDITS[reason](rows), mode="overwrite", commit_properties=CommitProperties(app_transactions=[end])
+    )
+    problems = checked(topic).problems
+    assert problems and reason in problems[0], problems
+    Store(typed_ref(topic.ref)).remove_all()
+    topic.keep_up()  # it is built again
+    assert checked(topic).sound
+
+
+def test_a_typed_table_that_cannot_be_read_is_found_out(topic: Topic) -> None:
+    topic.register(FIRST)
+    topic.write({"id": "a"})
+    topic.move()
+    [file] = Path(typed_ref(topic.ref).url).glob("*/*.parquet")
+    file.write_bytes(file.read_bytes()[:-1])
+    assert "cannot be read" in checked(topic).problems[0]
+    file.unlink()
+    assert "cannot be read" in checked(topic).problems[0]
 
 
 def test_polars_reads_both_tables(topic: Topic) -> None:

@@ -11,11 +11,22 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from penstock.broker.fetch.removal import RemovedRecords
 from penstock.broker.names import Scope
+from penstock.broker.schemas import schema as schema_rules
 from penstock.broker.schemas.schema import Schema
 from penstock.broker.security.access import Access, Identity, Permission
-from penstock.broker.state.state import Topic
-from penstock.log.engine import ClosedFile, ClosedSpan, number_of, topic_of
+from penstock.broker.state.state import State, Topic
+from penstock.log.engine import (
+    Bounds,
+    ClosedFile,
+    ClosedSpan,
+    PartitionId,
+    Retention,
+    number_of,
+    partition_id,
+    topic_of,
+)
 from penstock.log.tables.damage import Damage
 from penstock.log.tables.location import TableRef
 
@@ -23,6 +34,8 @@ TOPICS_AT_ONCE: Final = 256  # per job: its outcome is known only at its end
 SPAN_OF_RETENTION: Final = 10  # a file of a table holds at most one tenth of what retention keeps
 FIRST_PAUSE: Final = 1_000_000  # backoff after a failure, µs; doubled with each further one
 LONGEST_PAUSE: Final = 300_000_000
+IDLE_CARE: Final = 3_600_000_000  # between two care jobs of a table that does not change, µs
+SHORT_KEEP: Final = 3600.0  # seconds that old versions are kept at least, if the policy says so: readers still use them
 LOOKS_AT_ONCE: Final = 64  # topics examined by one search for a table to maintain
 TYPED_SUFFIX: Final = "_typed"  # of the name of a typed table, after that of its topic
 TYPED_VERSIONS: Final = 20  # of a schema, used to decode values
@@ -38,7 +51,7 @@ class TablePolicy:
     root: str = ""  # a folder, or any URL that `deltalake` accepts
     options: Mapping[str, str] = field(default_factory=dict)  # for the object store
     file_bytes: int = 256 << 20  # target size when small files are merged
-    keep_us: int = 3_600_000_000  # how long replaced files are kept for readers that still use them
+    keep_us: int = 7 * 24 * 3_600_000_000  # how long old versions, and the files that were replaced since, are kept
     maintenance_us: int = 60_000_000  # between two care jobs of a table
     typed: bool = True  # topics with a schema also have a typed table
 
@@ -110,9 +123,24 @@ class RepairJob(msgspec.Struct, tag="repair"):
     ends: dict[int, int]  # by partition: the end of the table according to the journal
     checksums: bool  # also rewrite files that have no checksums
     verify: bool = False  # only check, change nothing
+    typed: TypedRows | None = None  # to verify the typed table too
 
 
 Job = BuildJob | CareJob | RemoveJob | RepairJob
+
+
+class TypedReport(msgspec.Struct):
+    """The outcome of the verification of a typed table."""
+
+    name: str  # in SQL and Flight
+    version: int | None
+    records: int
+    compared: int  # with the topic's table
+    problems: list[str] = []
+
+    @property
+    def sound(self) -> bool:
+        return not self.problems
 
 
 class RepairReport(msgspec.Struct):
@@ -130,6 +158,7 @@ class RepairReport(msgspec.Struct):
     copies: str = ""  # location of copies of the replaced files
     left: list[Damage] = []  # remaining damage
     problems: list[str] = []  # other remaining problems
+    typed: TypedReport | None = None  # of a verification: the typed table, if the topic has one
 
 
 class TableOutcome(msgspec.Struct):
@@ -149,6 +178,27 @@ class JobDone(msgspec.Struct):
 
 
 # -- rules
+
+
+def typed_rows(
+    state: State, bounds: Callable[[PartitionId], Bounds], topic: Topic, room: int = TYPED_BYTES
+) -> TypedRows | None:
+    """The schemas and bounds of the topic's typed table; None if it has none or they exceed `room` bytes."""
+    name = topic.settings.schema
+    if name is None:
+        return None
+    found: list[Schema] = []
+    for schema in reversed(schema_rules.in_scope(state.schemas, topic.scope, name)[-TYPED_VERSIONS:]):
+        room -= schema_rules.size_of(schema)
+        if room < 0:
+            break
+        found.insert(0, schema)
+    hidden: dict[int, list[int]] = {}
+    for number in range(topic.partitions):
+        place = partition_id(topic.id, number)
+        removed = state.removed.get(place, RemovedRecords())
+        hidden[number] = [max(bounds(place).start, removed.below), *sorted(removed.single)]
+    return TypedRows(found, hidden) if found else None
 
 
 def typed_topic(topics: Mapping[str, Topic], name: str) -> Topic | None:
@@ -199,6 +249,16 @@ def merged_span(seconds: float | None) -> float | None:
 def merged_bytes(target: int, limit: int | None) -> int:
     """Like `merged_span`, for retention by bytes."""
     return target if limit is None else max(min(target, limit // SPAN_OF_RETENTION), 1)
+
+
+def version_seconds(keep_us: int, retention: Retention) -> float:
+    """The time that old versions of a table are kept. A topic with a limit is to stay small, and what retention removes
+    from it stays on the disk as long as a version has it: so not longer than its records, or an hour if bytes are
+    limited."""
+    keep = keep_us / 1_000_000
+    if retention.bytes is not None:
+        return min(keep, SHORT_KEEP)
+    return keep if retention.seconds is None else min(keep, max(retention.seconds, SHORT_KEEP))
 
 
 @dataclass(slots=True)

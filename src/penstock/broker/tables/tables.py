@@ -12,12 +12,10 @@ from collections.abc import Callable, Container, Mapping
 from typing import NamedTuple
 
 from penstock.broker.errors import TopicNotFound, TypedTableNotFound
-from penstock.broker.fetch.removal import RemovedRecords
 from penstock.broker.names import Scope
 from penstock.broker.runtime.clock import Clock
 from penstock.broker.runtime.metrics import Metrics, TableFigures
 from penstock.broker.schemas import schema as schema_rules
-from penstock.broker.schemas.schema import Schema
 from penstock.broker.security.access import Access, Identity, Permission
 from penstock.broker.state.events import TableLeft, TableRemoved
 from penstock.broker.state.state import Topic
@@ -25,10 +23,10 @@ from penstock.broker.state.state_log import StateLog
 from penstock.broker.tables.backlog import Backlog
 from penstock.broker.tables.repairs import Repairs, RepairStatus, RepairWatch
 from penstock.broker.tables.table import (
+    IDLE_CARE,
     LOOKS_AT_ONCE,
     TYPED_BYTES,
     TYPED_SUFFIX,
-    TYPED_VERSIONS,
     BuildJob,
     CareJob,
     Failures,
@@ -48,6 +46,8 @@ from penstock.broker.tables.table import (
     next_build,
     require_typed,
     typed_name,
+    typed_rows,
+    version_seconds,
 )
 from penstock.broker.topics import topic_rules
 from penstock.log.engine import CommitGroup, PartitionId, Retention, TieredReader, partition_id, topic_of
@@ -177,7 +177,8 @@ class Tables:
                 bounds = self._state_log.engine.bounds
                 starts = {number: bounds(partition_id(topic.id, number)).start for number in range(topic.partitions)}
                 ref, ends, verify = self._ref(topic), self._ends(topic), registry is self._verifications
-                return RepairJob(self._next_number(), ref, starts, ends, found[1], verify)
+                typed = self._typed(topic, TYPED_BYTES) if verify else None
+                return RepairJob(self._next_number(), ref, starts, ends, found[1], verify, typed)
         return None
 
     def _repaired(self, job: RepairJob, outcome: TableOutcome) -> None:
@@ -349,7 +350,8 @@ class Tables:
         begins_there = [number for number, end in ends.items() if starts[number] < end]
         limited = begins_there and (limit.seconds is not None or limit.bytes is not None)
         due = limited or topic.id in self._changed or self._starts.get(topic.id) != starts
-        if not ends or not (due or clock - self._last_maintenance[topic.id] >= self._policy.keep_us):
+        idle = min(self._policy.keep_us, IDLE_CARE)
+        if not ends or not (due or clock - self._last_maintenance[topic.id] >= idle):
             return None
         return CareJob(
             self._next_number(),
@@ -360,28 +362,15 @@ class Tables:
             {number: engine.stored_bytes(places[number], ends[number]) for number in begins_there},
             merged_bytes(self._policy.file_bytes, limit.bytes),
             merged_span(limit.seconds),
-            self._policy.keep_us / 1_000_000,
+            version_seconds(self._policy.keep_us, limit),
             self._typed(topic, TYPED_BYTES),
         )
 
     def _typed(self, topic: Topic, room: int) -> TypedRows | None:
         """The schemas and bounds of the topic's typed table; None if it has none or they exceed `room` bytes."""
-        name = topic.settings.schema
-        if name is None or not self._policy.typed:
+        if not self._policy.typed:
             return None
-        state, engine = self._state_log.state, self._state_log.engine
-        found: list[Schema] = []
-        for schema in reversed(schema_rules.in_scope(state.schemas, topic.scope, name)[-TYPED_VERSIONS:]):
-            room -= schema_rules.size_of(schema)
-            if room < 0:
-                break
-            found.insert(0, schema)
-        hidden: dict[int, list[int]] = {}
-        for number in range(topic.partitions):
-            place = partition_id(topic.id, number)
-            removed = state.removed.get(place, RemovedRecords())
-            hidden[number] = [max(engine.bounds(place).start, removed.below), *sorted(removed.single)]
-        return TypedRows(found, hidden) if found else None
+        return typed_rows(self._state_log.state, self._state_log.engine.bounds, topic, room)
 
     def _next_number(self) -> int:
         self._number += 1

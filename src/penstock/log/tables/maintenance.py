@@ -5,12 +5,9 @@ Only one process at a time changes a table; readers in others continue, for a wh
 
 from __future__ import annotations
 
-import json
 import logging
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
-from urllib.parse import unquote
 
 from penstock.log.errors import TableDamaged
 from penstock.log.tables.commit import commit, open_to_change, read_back, refuse_fenced
@@ -18,17 +15,17 @@ from penstock.log.tables.errors import not_written
 from penstock.log.tables.location import TableRef
 from penstock.log.tables.part import FILE_COLUMNS, Part, PartWriter
 from penstock.log.tables.part_reader import FAILURES, TableFile
-from penstock.log.tables.store import LOG, Store
+from penstock.log.tables.store import Store
 from penstock.log.tables.table import Table
+from penstock.log.tables.table_history import LogFile, TableHistory, log_files
 
 logger = logging.getLogger(__name__)
 
 TARGET_BYTES: Final = 256 << 20
 MIN_FILES: Final = 8
-KEEP_SECONDS: Final = 3600
+KEEP_SECONDS: Final = 7 * 24 * 3600
 CHECKPOINT_EVERY: Final = 50  # versions
 
-_ENTRY: Final = re.compile(rf"{LOG}/(\d{{20}})(\.json|\.checkpoint.*\.parquet)$")
 _SECOND: Final = 1_000_000
 
 
@@ -176,54 +173,56 @@ def drop_below(ref: TableRef, starts: Mapping[int, int]) -> int:
 # -- removal
 
 
-def clean(ref: TableRef, now: int, *, keep_seconds: float = KEEP_SECONDS) -> int:
+def clean(ref: TableRef, now: int, *, keep_seconds: float = KEEP_SECONDS, history: TableHistory | None = None) -> int:
     """Delete files that no version of the last `keep_seconds` has, and shorten the table's log. Returns their number.
 
-    These were replaced by compaction, removed by retention, or left by a killed build. `now` is in µs.
+    These were replaced by compaction, removed by retention, or left by a killed build. `now` is in µs. With the history
+    of the table, only what is new in its log is read, and files are searched for only when that is due.
     """
+    keep_us = int(keep_seconds * _SECOND)
+    history = TableHistory() if history is None else history
     table = open_to_change(ref)
     if table is None:
         return 0
     refuse_fenced(ref, table)
-    store = table.store
     try:
-        since = now - int(keep_seconds * _SECOND)
-        current = {file.path for number in table.partitions() for file in table.extents(number)}
-        unused = [file.path for file in store.data_files() if file.modified <= since and file.path not in current]
-        lately = _removed_since(store, since) if unused else frozenset()
-        gone = [path for path in unused if path not in lately]
-        store.remove(gone)
-        _shorten_log(table, since)
+        if not history.due(now, keep_us):
+            _write_checkpoint(table, history)
+            return 0
+        files = log_files(table.store)
+        gone = _unused(table, files, history, now - keep_us)
+        table.store.remove(gone)
+        _shorten_log(table, files, history, now - keep_us)
+        history.swept(now)
     except FAILURES as error:
         raise not_written(ref, error) from error
     return len(gone)
 
 
-def _removed_since(store: Store, since: int) -> frozenset[str]:
-    """Files that were removed from the table within that time."""
-    recent = [path for path, modified in store.log_files() if path.endswith(".json") and modified > since]
-    return frozenset(path for entry in recent for path in _removals(store.read(entry)))
+def _unused(table: Table, files: Sequence[LogFile], history: TableHistory, since: int) -> list[str]:
+    """The data files that no version since that time has."""
+    current = {file.path for number in table.partitions() for file in table.extents(number)}
+    unused = [file.path for file in table.store.data_files() if file.modified <= since and file.path not in current]
+    lately = history.removed_since(table.store, files, since) if unused else ()
+    return [path for path in unused if path not in lately]
 
 
-def _removals(entry: bytes) -> Iterator[str]:
-    for line in entry.splitlines():
-        if (removal := json.loads(line).get("remove")) is not None:
-            yield unquote(removal["path"])
-
-
-def _shorten_log(table: Table, since: int) -> None:
-    """Write a checkpoint of the table's log from time to time, since opening a table reads everything after the last
-    one; and remove entries before a checkpoint that existed at `since`: they only serve older versions."""
-    store = table.store
-    files = [
-        (int(found[1]), found[2] != ".json", *file) for file in store.log_files() if (found := _ENTRY.match(file.path))
-    ]
-    checkpoints = [(version, modified) for version, is_checkpoint, _, modified in files if is_checkpoint]
-    if table.version - max((version for version, _ in checkpoints), default=0) >= CHECKPOINT_EVERY:
-        table.delta.create_checkpoint()
-        store.sync_checkpoint()  # before entries are removed in its favour
+def _shorten_log(table: Table, files: Sequence[LogFile], history: TableHistory, since: int) -> None:
+    """Remove entries before a checkpoint that existed at `since`: they only serve older versions."""
+    checkpoints = [(file.version, file.modified) for file in files if file.checkpoint]
+    history.checkpoint = max((version for version, _ in checkpoints), default=0)
+    _write_checkpoint(table, history)
     oldest = max((version for version, modified in checkpoints if modified <= since), default=0)
-    store.remove([path for version, _, path, _ in files if version < oldest])
+    table.store.remove([file.path for file in files if file.version < oldest])
+
+
+def _write_checkpoint(table: Table, history: TableHistory) -> None:
+    """Write a checkpoint of the table's log from time to time, since opening a table reads everything after the last
+    one."""
+    if table.version - history.checkpoint >= CHECKPOINT_EVERY:
+        table.delta.create_checkpoint()
+        table.store.sync_checkpoint()  # before entries are removed in its favour
+        history.checkpoint = table.version
 
 
 def remove(ref: TableRef) -> None:

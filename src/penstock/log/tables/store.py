@@ -197,8 +197,9 @@ class Store:
         """Make the entries of the table's log from `version` on survive a loss of power."""
         if self.folder is None:
             return
-        names = os.listdir(os.path.join(self.folder, LOG))
-        recent = [f"{LOG}/{name}" for name in names if (found := _ENTRY.fullmatch(name)) and int(found[1]) >= version]
+        recent: list[str] = []
+        while os.path.exists(os.path.join(self.folder, path := f"{LOG}/{version + len(recent):020d}.json")):
+            recent.append(path)  # one by one: to list what is kept of a log takes much longer
         for path in recent:
             _sync(os.path.join(self.folder, path))  # before its sidecar, as `mend` requires
         self.seal(recent)
@@ -229,19 +230,19 @@ class Store:
             return
         log = os.path.join(self.folder, LOG)
         try:
-            names = sorted(os.listdir(log))
+            names = set(os.listdir(log))
         except FileNotFoundError:
             return
-        checkpoints = [name for name in names if _CHECKPOINT.fullmatch(name)]
-        torn = bool(checkpoints) and f".{checkpoints[-1]}.crc" not in names
-        if torn and not _whole_parquet(os.path.join(log, checkpoints[-1])):
-            _set_aside(log, checkpoints[-1])
+        checkpoint = _last(names, ".checkpoint.parquet", _CHECKPOINT)
+        torn = bool(checkpoint) and f".{checkpoint}.crc" not in names
+        if torn and not _whole_parquet(os.path.join(log, checkpoint)):
+            _set_aside(log, checkpoint)
             _set_aside(log, "_last_checkpoint")
         elif "_last_checkpoint" in names and not _whole_json(os.path.join(log, "_last_checkpoint")):
             _set_aside(log, "_last_checkpoint")
-        entries = [name for name in names if _ENTRY.fullmatch(name)]
-        if entries and f".{entries[-1]}.crc" not in names and not _whole_json(os.path.join(log, entries[-1])):
-            _set_aside(log, entries[-1])
+        entry = _last(names, ".json", _ENTRY)
+        if entry and f".{entry}.crc" not in names and not _whole_json(os.path.join(log, entry)):
+            _set_aside(log, entry)
 
 
 def tighten(root: str) -> int:
@@ -256,6 +257,12 @@ def tighten(root: str) -> int:
                     os.chmod(path, PRIVATE_DIRECTORY if stat.S_ISDIR(mode) else PRIVATE_FILE)
                     found += 1
     return found
+
+
+def _last(names: Iterable[str], suffix: str, pattern: re.Pattern[str]) -> str:
+    """The last of these names, which may be very many, of this form; empty if there is none."""
+    found = sorted((name for name in names if name.endswith(suffix)), reverse=True)
+    return next((name for name in found if pattern.fullmatch(name)), "")
 
 
 def _sync(path: str) -> None:

@@ -9,6 +9,7 @@ from penstock.log.tables.errors import plain, unreadable
 from penstock.log.tables.location import TableRef
 from penstock.log.tables.part_reader import FAILURES
 from penstock.log.tables.store import Store
+from penstock.log.tables.table import app_id
 
 
 def open_typed(ref: TableRef) -> DeltaTable | None:
@@ -20,3 +21,12 @@ def open_typed(ref: TableRef) -> DeltaTable | None:
         return None
     except FAILURES as error:
         raise unreadable(ref, plain(error)) from error
+
+
+def typed_ends(ref: TableRef, partitions: int) -> dict[int, int] | None:
+    """The end offset of each partition in the newest version; None if there is none. Raises TableUnreadable."""
+    delta = open_typed(ref)
+    if delta is None:
+        return None
+    ends = {number: delta.transaction_version(app_id(number)) for number in range(partitions)}
+    return {number: end for number, end in ends.items() if end is not None}

@@ -27,6 +27,7 @@ from penstock.log.errors import LogError
 from penstock.log.files import Files, OsFiles
 from penstock.log.recovery import read_closed
 from penstock.log.segment import Segment
+from penstock.log.tables.location import typed_ref
 from penstock.structured_logging import configure_logging
 from penstock.workers.import_guard import without_pandas
 from penstock.workers.priority import idle_priority
@@ -37,6 +38,7 @@ from penstock.workers.tables.rpc_messages import NextJob, RepairProgress, TableS
 if TYPE_CHECKING:
     from penstock.log.tables.build import PartitionSpan
     from penstock.log.tables.location import TableRef
+    from penstock.log.tables.table_history import TableHistory
 
 logger = logging.getLogger(__name__)
 
@@ -119,6 +121,7 @@ class JobRunner:
         self._report = report
         self._known: set[int] = set()  # topics whose tables are verified to belong to this log
         self._pauses = True
+        self._histories: dict[str, TableHistory] = {}  # by URL of a table: read again after a restart
 
     def do(self, job: Job, *, pauses: bool = True) -> list[TableOutcome]:
         """`pauses`: leave time to others while working."""
@@ -127,19 +130,31 @@ class JobRunner:
             case BuildJob():
                 return self._build(job)
             case CareJob():
-                outcome = _outcome(job.ref.topic, partial(maintain_table, job))
+                outcome = _outcome(job.ref.topic, partial(maintain_table, job, self._history(job.ref)))
                 if not outcome.error:
                     outcome.bytes = size_of(job.ref)
-                    rest = self._rest()
-                    outcome.typed_error = _outcome(job.ref.topic, partial(maintain_typed_table, job, rest)).error
+                    history, rest = self._history(typed_ref(job.ref)), self._rest()
+                    typed = partial(maintain_typed_table, job, history, rest)
+                    outcome.typed_error = _outcome(job.ref.topic, typed).error
                 return [outcome]
             case RemoveJob():
+                self._forget(job.ref)
                 return [_outcome(job.ref.topic, partial(remove, job))]
             case RepairJob():
+                self._forget(job.ref)
                 return [self._repair(job)]
 
     def _rest(self) -> Callable[[], None]:
         return Throttle() if self._pauses else _no_pause
+
+    def _history(self, ref: TableRef) -> TableHistory:
+        from penstock.log.tables.table_history import TableHistory
+
+        return self._histories.setdefault(ref.url, TableHistory())
+
+    def _forget(self, ref: TableRef) -> None:
+        for table in (ref, typed_ref(ref)):
+            self._histories.pop(table.url, None)
 
     def _repair(self, job: RepairJob) -> TableOutcome:
         from penstock.log.tailer import Tailer
@@ -230,14 +245,14 @@ def check_history(share: TableShare, segment: Segment, spans: Mapping[int, Parti
             )
 
 
-def maintain_table(job: CareJob) -> dict[int, int]:
+def maintain_table(job: CareJob, history: TableHistory) -> dict[int, int]:
     """Maintain a table. Returns the log starts required by retention."""
     from penstock.log.tables import maintenance
 
     maintenance.drop_below(job.ref, job.starts)
     moved = maintenance.retain(job.ref, job.limits, job.journal_bytes, job.now, job.starts)
     maintenance.compact(job.ref, target_bytes=job.file_bytes, max_seconds=job.file_seconds)
-    maintenance.clean(job.ref, job.now, keep_seconds=job.keep_seconds)
+    maintenance.clean(job.ref, job.now, keep_seconds=job.keep_seconds, history=history)
     return moved
 
 
@@ -247,13 +262,13 @@ def build_typed(ref: TableRef, typed: TypedRows, rest: Callable[[], None]) -> di
     return keep_up(ref, typed.schemas, typed.hidden, rest=rest)
 
 
-def maintain_typed_table(job: CareJob, rest: Callable[[], None]) -> dict[int, int]:
+def maintain_typed_table(job: CareJob, history: TableHistory, rest: Callable[[], None]) -> dict[int, int]:
     from penstock.workers.tables.typed_table import take_out, tidy
 
     if job.typed is not None:
         build_typed(job.ref, job.typed, rest)
         take_out(job.ref, job.typed.hidden)
-        tidy(job.ref, job.keep_seconds)
+        tidy(job.ref, job.keep_seconds, job.now, history)
     return {}
 
 
@@ -272,7 +287,6 @@ def size_of(ref: TableRef) -> int | None:
 
 def remove(job: RemoveJob) -> dict[int, int]:
     from penstock.log.tables import maintenance
-    from penstock.log.tables.location import typed_ref
 
     maintenance.remove(typed_ref(job.ref))
     maintenance.remove(job.ref)

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import time
 
-from penstock.broker.tables.table import RepairJob, RepairReport
+from penstock.broker.tables.table import TYPED_SUFFIX, RepairJob, RepairReport, TypedReport
+from penstock.log.errors import LogError
 from penstock.log.tables.repair import repair
 from penstock.log.tables.store import REPLACED
 from penstock.log.tables.verify import Outcome, Progress, verify
@@ -16,9 +17,11 @@ def repair_table(job: RepairJob, tailer: Tailer, progress: Progress | None) -> R
     """Repair or verify a table. Raises LogError."""
     if job.verify:
         found = verify(job.ref, tailer, job.starts, job.ends, progress)
-        return RepairReport(
+        report = RepairReport(
             found.sound, found.version, found.checked, found.compared, left=found.damage, problems=_problems(found)
         )
+        report.typed = _typed(job)
+        return report
     keep = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     done = repair(job.ref, tailer, job.starts, job.ends, keep, progress, checksums=job.checksums)
     after = done.after
@@ -38,6 +41,15 @@ def repair_table(job: RepairJob, tailer: Tailer, progress: Progress | None) -> R
         after.damage,
         _problems(after),
     )
+
+
+def _typed(job: RepairJob) -> TypedReport | None:
+    from penstock.workers.tables.typed_verify import verify_typed
+
+    try:
+        return None if job.typed is None else verify_typed(job.ref, job.typed)
+    except LogError as error:  # of the topic's table, with which it cannot be compared
+        return TypedReport(f"{job.ref.name}{TYPED_SUFFIX}", None, 0, 0, [str(error)])
 
 
 def _problems(found: Outcome) -> list[str]:

@@ -63,6 +63,17 @@ def stored_type(kind: pa.DataType, taken: Iterable[str] = ()) -> pa.DataType:
     return kind
 
 
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """A type in the form of our columns: deltalake names the fields of lists differently."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(it.name, plain_type(it.type)) for it in kind])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(plain_type(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(plain_type(kind.key_type), plain_type(kind.item_type))
+    return kind
+
+
 def merged(old: pa.DataType, new: pa.DataType) -> pa.DataType:
     """The old type plus new fields. Other differences keep the old type."""
     if pa.types.is_struct(old) and pa.types.is_struct(new):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import timedelta
 from typing import Final
 from zlib import crc32
 
@@ -23,10 +22,12 @@ from penstock.broker.schemas.schema import Schema
 from penstock.log.tables.commit import at_once
 from penstock.log.tables.errors import not_written
 from penstock.log.tables.location import TableRef, typed_ref
+from penstock.log.tables.maintenance import CHECKPOINT_EVERY
 from penstock.log.tables.part_reader import FAILURES
 from penstock.log.tables.store import Store
 from penstock.log.tables.table import Table, app_id
-from penstock.workers.tables.typed_columns import RECORD
+from penstock.log.tables.table_history import TableHistory
+from penstock.workers.tables.typed_columns import RECORD, plain_type
 from penstock.workers.tables.typed_values import Reader
 
 logger = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ def keep_up(
         if below >= end:
             continue
         gone = frozenset(hidden.get(number, ())[1:])
-        for batches, upto in _portions(raw.read(number, below, end, READ), below):
+        for batches, upto in portions(raw.read(number, below, end, READ), below):
             rest()
             typed.append(number, _rows(number, batches, reader, typed.kind, gone), upto)
     return {number: typed.end(number) for number in raw.ends()}
@@ -85,18 +86,25 @@ def take_out(ref: TableRef, hidden: Hidden) -> None:
             raise not_written(typed.ref, error) from error
 
 
-def tidy(ref: TableRef, keep_seconds: float) -> None:
-    """Compact small files, and remove files that no version within `keep_seconds` uses."""
+def tidy(ref: TableRef, keep_seconds: float, now: int, history: TableHistory) -> None:
+    """Compact small files, and remove files that no version within `keep_seconds` uses, when that is due. `now` is in
+    µs."""
     typed = TypedTable(ref)
     if typed.delta is None:
         return
     try:
         if len(typed.delta.file_uris()) >= COMPACT_FILES:
             typed.delta.optimize.compact()
-        hours = max(int(timedelta(seconds=keep_seconds).total_seconds() // 3600), 1)
-        typed.delta.vacuum(hours, enforce_retention_duration=False, dry_run=False)
-        typed.delta.create_checkpoint()
-        typed.delta.cleanup_metadata()
+        due = history.due(now, int(keep_seconds * 1_000_000))
+        if due:
+            hours = max(int(keep_seconds // 3600), 1)
+            typed.delta.vacuum(hours, enforce_retention_duration=False, dry_run=False)
+        if due or typed.delta.version() - history.checkpoint >= CHECKPOINT_EVERY:
+            typed.delta.create_checkpoint()
+            typed.delta.cleanup_metadata()
+            history.checkpoint = typed.delta.version()
+        if due:
+            history.swept(now)
     except FAILURES as error:
         raise not_written(typed.ref, error) from error
 
@@ -124,7 +132,7 @@ class TypedTable:
         if self.delta is None:
             return None
         fields = pa.schema(self.delta.schema().to_arrow())
-        return pa.struct([pa.field(it.name, _plain(it.type)) for it in fields if it.name not in RECORD.names])
+        return pa.struct([pa.field(it.name, plain_type(it.type)) for it in fields if it.name not in RECORD.names])
 
     def end(self, partition: int) -> int:
         if partition not in self._ends:
@@ -162,7 +170,7 @@ class TypedTable:
         self._store.sync_log(self.delta.version())
 
 
-def _portions(batches: Iterator[pa.RecordBatch], first: int) -> Iterator[tuple[list[pa.RecordBatch], int]]:
+def portions(batches: Iterator[pa.RecordBatch], first: int) -> Iterator[tuple[list[pa.RecordBatch], int]]:
     """Batches for one commit each, with their end offset."""
     taken: list[pa.RecordBatch] = []
     rows = size = 0
@@ -213,14 +221,3 @@ def _typed(
 def _below(hidden: Hidden, partition: int) -> int:
     known = hidden.get(partition, ())
     return known[0] if known else 0
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    """A type in the form of our columns: deltalake names the fields of lists differently."""
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(it.name, _plain(it.type)) for it in kind])
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.list_(_plain(kind.value_type))
-    if pa.types.is_map(kind):
-        return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
-    return kind
