@@ -14,7 +14,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, ROOT)
@@ -57,6 +57,7 @@ def main() -> None:
     for name, told in conditions.items():
         print(f"{name:<12} {told}")
     what = f"{options.records:,} records of {SIZE} B in {PARTITIONS} partitions, local[2], {options.rounds} rounds"
+    what += "".join(f", {setting}" for setting in options.conf)
     report = Report("spark", what)
     doubt = machine.others()
     print(f"\nspark: {what}", flush=True)
@@ -64,7 +65,7 @@ def main() -> None:
     with scratch(options.dir) as directory:
         found: list[Comparison] = []
         if set(subjects) - {"produce"}:
-            bench = Bench(directory, options.records, options.rounds, report, doubt)
+            bench = Bench(directory, options.records, options.rounds, report, doubt, options.conf)
             for name in subjects:
                 if name != "produce":
                     getattr(bench, name)()
@@ -81,7 +82,9 @@ def main() -> None:
 class Bench:
     """One Spark session over one data directory, one Parquet folder and one table with the same records."""
 
-    def __init__(self, directory: str, records: int, rounds: int, report: Report, doubt: str) -> None:
+    def __init__(
+        self, directory: str, records: int, rounds: int, report: Report, doubt: str, conf: Sequence[str]
+    ) -> None:
         self.records = records
         self.rounds = rounds
         self.report = report
@@ -91,7 +94,7 @@ class Bench:
         self.parquet = os.path.join(directory, "parquet")
         self.topic = make_log(self.log, records, closed=True)
         make_parquet(self.log, self.topic, self.parquet)
-        self.spark = session(directory)
+        self.spark = session(directory, conf)
         self.race = Race(rounds)
         self.found: list[Comparison] = []
         self._after: list[Callable[[], None]] = []
@@ -255,7 +258,7 @@ def touch(df: DataFrame) -> None:
     df.write.format("noop").mode("overwrite").save()
 
 
-def session(directory: str) -> SparkSession:
+def session(directory: str, conf: Sequence[str]) -> SparkSession:
     settings = {
         "spark.master": "local[2]",
         "spark.ui.enabled": "false",
@@ -265,6 +268,7 @@ def session(directory: str) -> SparkSession:
         "spark.sql.warehouse.dir": os.path.join(directory, "warehouse"),
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
     }
+    settings |= dict(setting.split("=", 1) for setting in conf)
     spark = penstock.spark.session("benchmarks", **settings)
     spark.sparkContext.setLogLevel("ERROR")
     return spark
@@ -366,6 +370,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="that count, after one that does not (%(default)s)")
     subjects = (*TARGETS, *OTHERS)
     parser.add_argument("--only", action="append", choices=subjects, help="only this subject; may be repeated")
+    parser.add_argument(
+        "--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark; may be repeated"
+    )
     parser.add_argument("--all", action="store_true", help="also those without a target")
     parser.add_argument("--out", metavar="DIR", default=os.path.join(ROOT, "build", "bench-spark"), help="for results")
     parser.add_argument("--publish", action="store_true", help="put the plots into docs/images/spark")
