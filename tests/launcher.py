@@ -1,5 +1,6 @@
-"""Real broker processes for tests: started as an operator would, found by what they print. `BrokerProcess` runs once;
-`RestartableBroker` is killed and started again. `penstock` is the command line."""
+"""Real broker processes for tests, found by what they print. `BrokerProcess` runs once; `RestartableBroker` is killed
+and started again. `penstock` is the command line. They are forked with their imports done (`preloaded.py`), unless a
+test is about the start itself and gives the `program`."""
 
 from __future__ import annotations
 
@@ -15,11 +16,11 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import pytest
 import typer.testing
-from tests.preloaded import POSSIBLE, ForkedProcess, preloaded
+from tests.preloaded import POSSIBLE, ForkedPopen
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -50,20 +51,20 @@ QUIET = {
 }
 
 
+def _popen(program: Sequence[str], arguments: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment}
+    return subprocess.Popen([*program, *arguments], **pipes) if program else ForkedPopen(arguments, **pipes)
+
+
 class BrokerProcess:
     """`penstock serve` on ports that the system chooses, without tables unless they are asked for. Killed, if it is
     still there, at the end of the block."""
 
-    def __init__(
-        self, data_dir: Path, *flags: str, program: Sequence[str] = tuple(COMMAND), **environment: str
-    ) -> None:
-        self.process = subprocess.Popen(
-            [*program, "serve", "--data-dir", str(data_dir), *flags, *other_doors(flags)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=WITHOUT_SETTINGS | QUIET | environment,
-        )
+    def __init__(self, data_dir: Path, *flags: str, program: Sequence[str] = (), **environment: str) -> None:
+        arguments = ["serve", "--data-dir", str(data_dir), *flags, *other_doors(flags)]
+        if not POSSIBLE or any(name.startswith("PYTHON") for name in environment):  # which is for the start
+            program = program or COMMAND
+        self.process = _popen(program, arguments, WITHOUT_SETTINGS | QUIET | environment)
         self.block = ""
 
     def ready(self) -> Self:
@@ -126,7 +127,7 @@ class RestartableBroker:
             *(f"--listen={door}={address}" for door, address in addresses.items()),
         ]  # fmt: skip
         self._environment = {**WITHOUT_SETTINGS, "PYTHONUNBUFFERED": "1", **QUIET, **(settings or {})}
-        self.process: subprocess.Popen[bytes] | ForkedProcess | None = None
+        self.process: subprocess.Popen[bytes] | None = None
         self.ports: dict[str, int] = {}
         self._pid = 0  # of the broker itself, which `prefix` may have started
 
@@ -138,15 +139,15 @@ class RestartableBroker:
     def port(self) -> int:
         return self.ports["rustlog"]
 
-    def launch(self) -> subprocess.Popen[bytes] | ForkedProcess:
+    def launch(self) -> subprocess.Popen[bytes]:
         """Start the process and do not wait for it."""
         self._pid = 0
         with open(f"{self._directory}/broker.log", "a") as errors:
+            pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": errors, "env": self._environment}
             if POSSIBLE and not self._prefix:
-                self.process = preloaded().fork(self._arguments, self._environment, errors.fileno())
+                self.process = ForkedPopen(self._arguments, **pipes)
             else:
-                command = [*self._prefix, *COMMAND, *self._arguments]
-                self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=self._environment)
+                self.process = subprocess.Popen([*self._prefix, *COMMAND, *self._arguments], **pipes)
         return self.process
 
     def start(self, seconds: float = 60.0) -> None:

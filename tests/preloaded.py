@@ -1,5 +1,5 @@
 """Brokers that are forked from a process which has imported all that `penstock serve` imports: nearly all of what a
-start takes. For tests that kill and start very many; all others start them as an operator would.
+start takes. Tests of the command line start them as an operator would.
 
 Such a broker is a child of the test's process all the same: that adopts it when the process between them ends."""
 
@@ -11,7 +11,6 @@ import importlib
 import json
 import os
 import pkgutil
-import select
 import signal
 import socket
 import subprocess
@@ -20,28 +19,25 @@ import threading
 import traceback
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import IO, Final, NoReturn
+from typing import Any, AnyStr, Final, NoReturn
 
 POSSIBLE: Final = sys.platform == "linux"
 PACKAGES: Final = ("admin", "doors", "server", "transport", "wire")
 _SET_CHILD_SUBREAPER: Final = 36  # of prctl
 
 
-class ForkedProcess:
-    """As much of `subprocess.Popen` as is needed."""
+class ForkedPopen(subprocess.Popen[AnyStr]):
+    """`subprocess.Popen` of `penstock` with these arguments, which forks instead of starting a program."""
 
-    def __init__(self, pid: int, stdout: IO[bytes]) -> None:
-        self.pid = pid
-        self.stdout = stdout
-
-    def wait(self, timeout: float) -> int:
-        descriptor = os.pidfd_open(self.pid)
-        try:
-            if not select.select([descriptor], [], [], timeout)[0]:
-                raise subprocess.TimeoutExpired(["penstock"], timeout)
-        finally:
-            os.close(descriptor)
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+    def _execute_child(self, *given: Any) -> None:
+        """As that of `Popen`, with its arguments: the 7th is the environment, from the 11th on there are the two ends
+        of each pipe."""
+        arguments, environment, (c2pread, c2pwrite, errread, errwrite) = given[0], given[6], given[12:16]
+        self.pid = preloaded().fork(arguments, environment or dict(os.environ), c2pwrite, errwrite)
+        self._child_created = True
+        for ours, theirs in ((c2pread, c2pwrite), (errread, errwrite)):
+            if ours != -1:
+                os.close(theirs)
 
 
 class Preloaded:
@@ -54,19 +50,16 @@ class Preloaded:
             command = [sys.executable, "-m", "tests.preloaded", str(theirs.fileno())]
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
 
-    def fork(self, arguments: Sequence[str], environment: Mapping[str, str], errors: int) -> ForkedProcess:
-        """`penstock` with these arguments."""
-        reader, writer = os.pipe()
+    def fork(self, arguments: Sequence[str], environment: Mapping[str, str], stdout: int, stderr: int) -> int:
+        """The process id of `penstock` with these arguments, a child of this process."""
+        message = json.dumps([list(arguments), dict(environment), os.getcwd()]).encode()
         with self._lock:
             _adopt_orphans(True)
             try:
-                message = json.dumps([list(arguments), dict(environment)]).encode()
-                socket.send_fds(self._channel, [message], [writer, errors])
-                pid = int(self._channel.recv(100))
+                socket.send_fds(self._channel, [message], [stdout, stderr])
+                return int(self._channel.recv(100))
             finally:
                 _adopt_orphans(False)
-                os.close(writer)
-        return ForkedProcess(pid, os.fdopen(reader, "rb"))
 
 
 preloaded = cache(Preloaded)
@@ -123,7 +116,7 @@ def _fork(channel: socket.socket, message: bytes, descriptors: list[int]) -> byt
     return pid_of_broker
 
 
-def _run(arguments: list[str], environment: dict[str, str], stdout: int, stderr: int) -> NoReturn:
+def _run(arguments: list[str], environment: dict[str, str], folder: str, stdout: int, stderr: int) -> NoReturn:
     from penstock.cli.main import main
 
     code: object = 1
@@ -132,6 +125,7 @@ def _run(arguments: list[str], environment: dict[str, str], stdout: int, stderr:
         for here, there in ((stdout, 1), (stderr, 2)):
             os.dup2(here, there)
             os.close(here)
+        os.chdir(folder)
         os.environ.clear()
         os.environ.update(environment)
         sys.argv = ["penstock", *arguments]

@@ -10,16 +10,20 @@ import socket
 import struct
 import time
 import urllib.request
+from functools import partial
 from pathlib import Path
 
 import pytest
+from tests import launcher
 from tests.fuzz.wire import Pump
-from tests.launcher import BrokerProcess, other_doors, penstock
+from tests.launcher import COMMAND, other_doors, penstock
 from tests.process_stats import resident_bytes
 
 from penstock.clients.rustlog import Client
 from penstock.config.settings import DOOR_NAMES
 from penstock.server.doors import BUILT
+
+BrokerProcess = partial(launcher.BrokerProcess, program=COMMAND)  # as an operator would start it
 
 PING = struct.pack(">IB", 1, 0xFF)
 

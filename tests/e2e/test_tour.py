@@ -14,14 +14,18 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.launcher import BrokerProcess, penstock
+from tests import launcher
+from tests.launcher import COMMAND, penstock
 from tests.transport.certificates import Authority
 
 from penstock.clients.rustlog import AsyncClient, Client, ClientError
 from penstock.wire.rustlog.messages import FetchResponse, Produce, TopicSummary
+
+BrokerProcess = partial(launcher.BrokerProcess, program=COMMAND)  # as an operator would start it
 
 both = pytest.mark.parametrize("dialect", ["json", "binary"])
 
@@ -30,7 +34,7 @@ def payloads(fetched: FetchResponse) -> list[bytes]:
     return [record.payload for record in fetched.records]
 
 
-def kill(broker: BrokerProcess) -> None:
+def kill(broker: launcher.BrokerProcess) -> None:
     broker.signal(signal.SIGKILL)
     assert broker.finish()[0] == -signal.SIGKILL
 
