@@ -134,7 +134,12 @@ def test_columns_survive_a_file(rows: list[Row]) -> None:
     assert len(data) % 8 == 0
     assert columns_module.encoded_length(data[: columns_module.PREFIX_SIZE]) == len(data)
     assert columns_module.decode(data) == columns
-    for damaged in (data[:-1], data[:40], bytes([data[0] ^ 1]) + data[1:], data[:-9] + b"\x01" + data[-8:]):
+    for damaged in (
+        data[:-1],
+        data[:40],
+        bytes([data[0] ^ 1]) + data[1:],
+        data[:-9] + bytes([data[-9] ^ 1]) + data[-8:],
+    ):
         with pytest.raises(BatchDamaged):
             columns_module.decode(damaged)
 
