@@ -19,9 +19,11 @@ import threading
 import traceback
 from collections.abc import Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, AnyStr, Final, NoReturn
 
 POSSIBLE: Final = sys.platform == "linux"
+ROOT: Final = Path(__file__).resolve().parent.parent  # a test may be in another folder by then
 PACKAGES: Final = ("admin", "doors", "server", "transport", "wire")
 _SET_CHILD_SUBREAPER: Final = 36  # of prctl
 
@@ -48,7 +50,7 @@ class Preloaded:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             command = [sys.executable, "-m", "tests.preloaded", str(theirs.fileno())]
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], cwd=ROOT)
 
     def fork(self, arguments: Sequence[str], environment: Mapping[str, str], stdout: int, stderr: int) -> int:
         """The process id of `penstock` with these arguments, a child of this process."""
