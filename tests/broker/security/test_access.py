@@ -22,6 +22,7 @@ from penstock.broker.errors import (
     StreamNotFound,
     TenantNotFound,
     TransactionNotFound,
+    TypedTableNotFound,
     UserNotFound,
 )
 from penstock.broker.fetch.fetch_service import FetchService
@@ -308,6 +309,7 @@ SERVICES: dict[str, tuple[type, set[str]]] = {
             ),
             *("trouble", "warm"),
             "typed_name",  # of a topic that the caller was allowed to see
+            "typed_names",  # of topics that the caller may read, and no others: see the test below
         },
     ),  # what the server and its process for tables call
     "transactions": (Transactions, {"abandon", "commit", "rollback", "sweep"}),  # two by an id that only its owner has
@@ -340,6 +342,7 @@ OF_ONE_OPERATION: dict[str, dict[str, Any]] = {
     "caches.keys": {"limit": 10},
     "dead_letters.discard": {"offsets": [0]},
     "tables.watch": {"on_progress": lambda checked, total: None, "verify": True},  # noqa: ARG005
+    "tables.typed_topic": {"name": "there_typed"},
     "dead_letters.fetch": {"maximum": 1},
     "dead_letters.replay": {"letter": 0},
     "topics.bounds": {"names": ["there"]},
@@ -424,7 +427,7 @@ def test_every_operation_works_with_one_or_two_permissions_and_no_other(operatio
             continue
         except StreamNotFound:
             continue  # not told from one that is not there
-        except (TransactionNotFound, DelayedNotFound, SchemaNotFound, AuditOff):
+        except (TransactionNotFound, DelayedNotFound, SchemaNotFound, TypedTableNotFound, AuditOff):
             pass  # allowed to look for it, at least
         needed.add(permission)
     if operation in OF_READERS_AND_DESCRIBERS:
@@ -492,6 +495,17 @@ def test_what_reads_or_writes_a_topic_of_health_information_takes_a_permission_f
     assert allowed(True, *ordinary, Permission.PHI) is allowed(False, *ordinary)
     assert allowed(True, Permission.PHI) is allowed(False, Permission.PHI)
     assert allowed(True, Permission.ADMIN)
+
+
+def test_typed_tables_are_listed_for_those_who_may_read_their_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Tables, "typed_name", lambda _, topic: f"{topic.name}_typed")  # as if each had a table
+    fixture = BrokerFixture()
+    for name in ("there", "closed"):
+        fixture.broker.topics.create(ALICE, DEFAULT_SCOPE, name, 1)
+    fixture.commit()
+    assert set(fixture.broker.tables.typed_names(ALICE, DEFAULT_SCOPE)) == {"there_typed", "closed_typed"}
+    secure(fixture, policy(Permission.READ, topic="there"))
+    assert fixture.broker.tables.typed_names(ALICE, DEFAULT_SCOPE) == ["there_typed"]
 
 
 @pytest.mark.parametrize("operation", sorted(ADMINISTRATION))

@@ -43,6 +43,7 @@ STATUS: Final[dict[type[Exception], int]] = {
     broker.TableNotFound: 404,
     broker.TenantNotFound: 404,
     broker.TopicNotFound: 404,
+    broker.TypedTableNotFound: 404,
     broker.TransactionNotFound: 404,
     broker.UserNotFound: 404,
     broker.DuplicateKey: 409,
