@@ -12,9 +12,9 @@ from penstock.flight.errors import OptionsUnusable
 from penstock.flight.log import TopicPartition
 from penstock.spark.kafka_options import ALWAYS_SO, EQUIVALENT, RENAMED
 from penstock.spark.options import (
-    Given,
     Limits,
     OptionRefused,
+    OptionValues,
     Position,
     Retries,
     batch_options,
@@ -284,8 +284,8 @@ def test_options_of_others_are_let_be() -> None:
 
 
 def test_headers_only_if_they_are_asked_for() -> None:
-    assert included(Given({"includeheaders": "TRUE"})) == ["headers"] and not included(Given({}))
-    assert included(Given({"includeHeaders": "true", "includeDoor": "true"})) == ["headers", "door"]
+    assert included(OptionValues({"includeheaders": "TRUE"})) == ["headers"] and not included(OptionValues({}))
+    assert included(OptionValues({"includeHeaders": "true", "includeDoor": "true"})) == ["headers", "door"]
 
 
 def test_topics_of_a_subscription() -> None:
@@ -302,5 +302,5 @@ def test_options_travel_to_workers() -> None:
 
 
 def test_given_tells_its_names() -> None:
-    given = Given({"Penstock.User": "u", "X": "1"})
+    given = OptionValues({"Penstock.User": "u", "X": "1"})
     assert given.names() == ["user", "x"] and "USER" in given and given.text("User") == "u"

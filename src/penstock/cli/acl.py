@@ -8,7 +8,7 @@ import typer
 
 from penstock.broker.security.user import Acl
 from penstock.cli import admin_request
-from penstock.cli.administered import WAYS, Administered, with_administered
+from penstock.cli.admin_target import WAYS, AdminTarget, with_admin_target
 from penstock.cli.output import Output, OutputOption, show_json, show_views
 from penstock.cli.tables import print_fields
 
@@ -28,9 +28,9 @@ Namespace = Annotated[str | None, typer.Option("--namespace", help="The namespac
 
 
 @app.command("list")
-@with_administered()
+@with_admin_target()
 def list_acls(
-    broker: Administered,
+    broker: AdminTarget,
     tenant: Tenant = None,
     namespace: Namespace = None,
     output: OutputOption = Output.TABLE,
@@ -44,9 +44,9 @@ def list_acls(
 
 
 @app.command()
-@with_administered()
+@with_admin_target()
 def show(
-    broker: Administered,
+    broker: AdminTarget,
     topic: Topic,
     tenant: Tenant = None,
     namespace: Namespace = None,
@@ -65,9 +65,9 @@ def show(
 
 
 @app.command("set")
-@with_administered(must_exist=False)
+@with_admin_target(must_exist=False)
 def set_acl(
-    broker: Administered,
+    broker: AdminTarget,
     topic: Topic,
     allow_user: Annotated[
         list[str] | None,
@@ -100,8 +100,8 @@ def set_acl(
 
 
 @app.command()
-@with_administered()
-def remove(broker: Administered, topic: Topic, tenant: Tenant = None, namespace: Namespace = None) -> None:
+@with_admin_target()
+def remove(broker: AdminTarget, topic: Topic, tenant: Tenant = None, namespace: Namespace = None) -> None:
     """Remove a topic's ACL; roles and grants decide again.
 
     penstock acl remove orders

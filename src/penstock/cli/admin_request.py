@@ -1,5 +1,5 @@
 """Requests of commands to the administration API of a broker: over the network, or through its data directory, whether
-the broker is running or not. `administered` chooses; `administration` implements the access through a data directory,
+the broker is running or not. `admin_target` chooses; `administration` implements the access through a data directory,
 and imports the whole broker."""
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from penstock.cli.failure import fail
 from penstock.cli.target import Target
 
 if TYPE_CHECKING:
-    from penstock.cli.administered import Administered
+    from penstock.cli.admin_target import AdminTarget
     from penstock.clients.http.client import Client
 
 T = TypeVar("T")
 
 
-def send(broker: Administered, method: str, path: str, body: object = None) -> bytes:
+def send(broker: AdminTarget, method: str, path: str, body: object = None) -> bytes:
     """The body of the reply. Ends the command if the request is refused."""
     data = b"" if body is None else msgspec.json.encode(body)
     if isinstance(broker, Target):
@@ -44,7 +44,7 @@ def over_network(target: Target, method: str, path: str, body: bytes = b"") -> b
         fail(explained(error, target))
 
 
-def try_send(broker: Administered, method: str, path: str) -> tuple[int, bytes] | None:
+def try_send(broker: AdminTarget, method: str, path: str) -> tuple[int, bytes] | None:
     """Status and body of the reply of a running broker, also if it is an error; None if none runs in the directory."""
     if not isinstance(broker, Target):
         from penstock.cli.administration import exchange_running
@@ -62,7 +62,7 @@ def try_send(broker: Administered, method: str, path: str) -> tuple[int, bytes] 
 
 
 @contextlib.contextmanager
-def one_connection(broker: Administered) -> Iterator[None]:
+def one_connection(broker: AdminTarget) -> Iterator[None]:
     """One connection, and one login, for all requests over the network in this block."""
     if not isinstance(broker, Target):
         yield
@@ -91,12 +91,12 @@ def _exchange(target: Target, method: str, path: str, body: bytes) -> bytes:
         return reply
 
 
-def call(broker: Administered, method: str, path: str, reply: type[T], body: object = None) -> T:
+def call(broker: AdminTarget, method: str, path: str, reply: type[T], body: object = None) -> T:
     """The reply, decoded."""
     return msgspec.json.decode(send(broker, method, path, body), type=reply)
 
 
-def all_of(broker: Administered, path: str, kind: type[T]) -> list[T]:
+def all_of(broker: AdminTarget, path: str, kind: type[T]) -> list[T]:
     """All items of a list, page by page."""
     from penstock.admin.paging import MAX_PAGE, Page
 

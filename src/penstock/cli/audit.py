@@ -11,7 +11,7 @@ import typer
 from penstock.broker.runtime.clock import wall_clock
 from penstock.broker.security.audit_event import MAX_PAGE, TYPES, AuditEvent, AuditQuery
 from penstock.cli import admin_request, quantity
-from penstock.cli.administered import WAYS, Administered, with_administered
+from penstock.cli.admin_target import WAYS, AdminTarget, with_admin_target
 from penstock.cli.failure import fail
 from penstock.cli.output import Output, OutputOption, show_views
 from penstock.cli.tables import print_fields
@@ -29,9 +29,9 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-@with_administered()
+@with_admin_target()
 def audit(
-    broker: Administered,
+    broker: AdminTarget,
     invocation: typer.Context,  # noqa: ARG001 - tells whether a subcommand follows
     since: Annotated[
         str | None, typer.Option("--since", metavar="TIME", help="No older than this, such as 90s, 1h or 7d.")
@@ -77,9 +77,9 @@ def audit(
 
 
 @app.command()
-@with_administered()
+@with_admin_target()
 def verify(
-    broker: Administered,
+    broker: AdminTarget,
     tenant: Annotated[str | None, typer.Option("--tenant", help="Whose log.")] = None,
 ) -> None:
     """Check that no event was changed or removed since it was written. Exit code 1 if one was.

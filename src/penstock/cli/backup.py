@@ -19,7 +19,7 @@ import typer
 
 from penstock import __version__
 from penstock.cli import admin_request, flags
-from penstock.cli.administered import WAYS, Administered, with_administered
+from penstock.cli.admin_target import WAYS, AdminTarget, with_admin_target
 from penstock.cli.failure import fail
 from penstock.cli.output import Output, OutputOption, show_fields
 from penstock.cli.progress import progress, progress_to
@@ -63,8 +63,8 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 @app.command()
-@with_administered()
-def create(broker: Administered, backup: Directory, output: OutputOption = Output.TABLE) -> None:
+@with_admin_target()
+def create(broker: AdminTarget, backup: Directory, output: OutputOption = Output.TABLE) -> None:
     """Copy a broker, running or not, into a new directory: the log at one position, its state and its tables.
 
     Takes an administrator of all tenants, or the data directory. The copy has what the data directory has, secrets too.
@@ -131,7 +131,7 @@ def _prepare(backup: str) -> None:
         fail(f"{backup}: {error.strerror}")
 
 
-def _ask(broker: Administered) -> dict[str, Any] | None:
+def _ask(broker: AdminTarget) -> dict[str, Any] | None:
     """The backup that a running broker has prepared for download; None if none runs."""
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
@@ -148,7 +148,7 @@ def _ask(broker: Administered) -> dict[str, Any] | None:
         time.sleep(0.2)
 
 
-def _made(broker: Administered, job: dict[str, Any]) -> dict[str, Any]:
+def _made(broker: AdminTarget, job: dict[str, Any]) -> dict[str, Any]:
     """The backup created by a job."""
     while job["state"] in ("waiting", "running"):
         time.sleep(0.05)
@@ -159,7 +159,7 @@ def _made(broker: Administered, job: dict[str, Any]) -> dict[str, Any]:
     return backup
 
 
-def _fetch(broker: Administered, backup: dict[str, Any], data: str) -> tuple[int, list[ManifestFile]]:
+def _fetch(broker: AdminTarget, backup: dict[str, Any], data: str) -> tuple[int, list[ManifestFile]]:
     number = str(backup["id"])
     files: list[ManifestFile] = []
     try:

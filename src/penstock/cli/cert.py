@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli import admin_request
-from penstock.cli.administered import WAYS, Administered, with_administered
+from penstock.cli.admin_target import WAYS, AdminTarget, with_admin_target
 from penstock.cli.failure import fail
 from penstock.cli.tables import aligned, print_aligned
 from penstock.cli.target import Target
@@ -29,9 +29,9 @@ def group() -> None:
 
 
 @app.command()
-@with_administered()
+@with_admin_target()
 def show(
-    settings: Administered,
+    settings: AdminTarget,
     pem: Annotated[bool, typer.Option("--pem", help="Print the certificate itself as PEM.")] = False,
 ) -> None:
     """Show the certificate's path, names, expiry and fingerprint.

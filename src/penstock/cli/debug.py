@@ -17,7 +17,7 @@ import typer
 
 from penstock import __version__
 from penstock.cli import admin_request
-from penstock.cli.administered import WAYS, Administered, with_administered
+from penstock.cli.admin_target import WAYS, AdminTarget, with_admin_target
 from penstock.cli.failure import fail
 from penstock.cli.output import Output, OutputOption, show_rows
 
@@ -47,9 +47,9 @@ def group() -> None:
 
 
 @app.command()
-@with_administered()
+@with_admin_target()
 def bundle(
-    broker: Administered,
+    broker: AdminTarget,
     file: Annotated[str | None, typer.Option("--file", metavar="FILE", help="The archive to write.")] = None,
     log: Annotated[
         list[str] | None, typer.Option("--log", metavar="FILE", help="A log of the broker to put in. Repeatable.")
@@ -82,7 +82,7 @@ def bundle(
     typer.echo(f"wrote {path}: look at it before you give it away", err=True)
 
 
-def _parts(broker: Administered, logs: list[str]) -> Iterator[tuple[str, bytes | None, str]]:
+def _parts(broker: AdminTarget, logs: list[str]) -> Iterator[tuple[str, bytes | None, str]]:
     """Name, content and description of each part; the content is None if it is unavailable, and the description has the
     reason."""
     yield "versions.json", msgspec.json.encode(_versions()), "of penstock, Python, its packages, the system"

@@ -10,7 +10,7 @@ import typer
 from penstock.broker.runtime.clock import wall_clock
 from penstock.broker.security.access import Permission
 from penstock.cli import admin_request, quantity
-from penstock.cli.administered import WAYS, Administered, with_administered
+from penstock.cli.admin_target import WAYS, AdminTarget, with_admin_target
 from penstock.cli.failure import fail
 from penstock.cli.output import Output, OutputOption, show_views
 from penstock.cli.questions import ask_secret
@@ -31,9 +31,9 @@ COLUMNS: Final = ("id", "name", "tenant", "permissions", "topics", "created", "e
 
 
 @app.command()
-@with_administered(must_exist=False)
+@with_admin_target(must_exist=False)
 def add(
-    broker: Administered,
+    broker: AdminTarget,
     name: Annotated[str, typer.Argument(metavar="NAME", help="A name to remember it by.")],
     allow: Annotated[
         str,
@@ -76,8 +76,8 @@ def add(
 
 
 @app.command("list")
-@with_administered()
-def list_keys(broker: Administered, output: OutputOption = Output.TABLE) -> None:
+@with_admin_target()
+def list_keys(broker: AdminTarget, output: OutputOption = Output.TABLE) -> None:
     """List all keys with their permissions and whether they are valid. Times are UTC.
 
     penstock keys list --output jsonl
@@ -89,9 +89,9 @@ def list_keys(broker: Administered, output: OutputOption = Output.TABLE) -> None
 
 
 @app.command()
-@with_administered()
+@with_admin_target()
 def rotate(
-    broker: Administered,
+    broker: AdminTarget,
     number: Annotated[int, typer.Argument(metavar="ID", min=1, help="The number that `penstock keys list` shows.")],
 ) -> None:
     """Replace a key with a new one with the same permissions, and print it. The old key stops working immediately.
@@ -104,9 +104,9 @@ def rotate(
 
 
 @app.command()
-@with_administered()
+@with_admin_target()
 def revoke(
-    broker: Administered,
+    broker: AdminTarget,
     number: Annotated[int, typer.Argument(metavar="ID", min=1, help="The number that `penstock keys list` shows.")],
 ) -> None:
     """Revoke a key. Takes effect on open connections immediately.

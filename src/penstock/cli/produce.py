@@ -15,7 +15,7 @@ from penstock.cli.connected import Namespace, Tenant, connected
 from penstock.cli.explanation import similar_topic
 from penstock.cli.failure import fail
 from penstock.cli.progress import progress
-from penstock.cli.record_json import Given, parse_line
+from penstock.cli.record_json import RecordInput, parse_line
 from penstock.cli.target import Target, with_target
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def produce(
         _check_topic(connection, topic)
         for given in _batches(values, file, form):
             batch = [
-                Given(each.value, key.encode() if key is not None else each.key, (*headers, *each.headers))
+                RecordInput(each.value, key.encode() if key is not None else each.key, (*headers, *each.headers))
                 for each in given
             ]
             if any(seconds):
@@ -122,7 +122,7 @@ def _header(text: str) -> tuple[str, bytes]:
 # -- reading
 
 
-def _batches(values: Sequence[str] | None, file: str | None, form: Format) -> Iterator[list[Given]]:
+def _batches(values: Sequence[str] | None, file: str | None, form: Format) -> Iterator[list[RecordInput]]:
     if values:
         pieces: Iterable[list[bytes]] = [[value.encode() for value in values]]
     else:
@@ -133,7 +133,7 @@ def _batches(values: Sequence[str] | None, file: str | None, form: Format) -> It
             yield [parse_line(line, number + index) for index, line in enumerate(piece, 1) if line.strip()]
             number += len(piece)
         else:
-            yield [Given(value) for value in piece]
+            yield [RecordInput(value) for value in piece]
 
 
 def _pieces(file: str | None, form: Format) -> Iterator[list[bytes]]:
@@ -173,7 +173,7 @@ def _lines(stream: IO[bytes], advance: Callable[[float], None]) -> Iterator[list
 # -- sending
 
 
-def _send(connection: Connection, topic: str, batch: list[Given], partition: int | None) -> None:
+def _send(connection: Connection, topic: str, batch: list[RecordInput], partition: int | None) -> None:
     from penstock.clients.flymq import SchemaRejected
 
     columns = [each.value for each in batch], [each.key for each in batch], [each.headers for each in batch]
@@ -210,7 +210,7 @@ def _print_places(topic: str, places: Sequence[Stored]) -> None:
 def _send_timed(
     connection: Connection,
     topic: str,
-    batch: list[Given],
+    batch: list[RecordInput],
     partition: int | None,
     delay: float | None,
     ttl: float | None,

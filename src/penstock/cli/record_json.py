@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.connection import Record
 
 
-class Given(NamedTuple):
+class RecordInput(NamedTuple):
     """A record to produce."""
 
     value: bytes
@@ -51,7 +51,7 @@ def as_object(record: Record) -> dict[str, Any]:
     return found | {"headers": headers}
 
 
-def parse_line(line: bytes, number: int) -> Given:
+def parse_line(line: bytes, number: int) -> RecordInput:
     """A record from one line; its topic, partition, offset and time are ignored. Ends the command if it is invalid."""
     try:
         found = msgspec.json.decode(line)
@@ -65,7 +65,7 @@ def parse_line(line: bytes, number: int) -> Given:
             for name, held in (found.get("headers") or {}).items()
             for each in (held if isinstance(held, list) else [held])
         ]
-        return Given(value, _data(found, "key"), tuple(headers))
+        return RecordInput(value, _data(found, "key"), tuple(headers))
     except (ValueError, AttributeError, msgspec.MsgspecError) as error:  # binascii.Error is a ValueError
         fail(f"line {number}: {error}")
 

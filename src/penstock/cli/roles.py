@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from penstock.cli import admin_request
-from penstock.cli.administered import WAYS, Administered, with_administered
+from penstock.cli.admin_target import WAYS, AdminTarget, with_admin_target
 from penstock.cli.output import Output, OutputOption, show_views
 
 app = typer.Typer(
@@ -25,8 +25,8 @@ Tenant = Annotated[str | None, typer.Option("--tenant", help="The tenant that th
 
 
 @app.command("list")
-@with_administered()
-def list_roles(broker: Administered, tenant: Tenant = None, output: OutputOption = Output.TABLE) -> None:
+@with_admin_target()
+def list_roles(broker: AdminTarget, tenant: Tenant = None, output: OutputOption = Output.TABLE) -> None:
     """List the built-in roles, and those of a tenant.
 
     penstock roles list
@@ -42,9 +42,9 @@ def list_roles(broker: Administered, tenant: Tenant = None, output: OutputOption
 
 
 @app.command("set")
-@with_administered(must_exist=False)
+@with_admin_target(must_exist=False)
 def set_role(
-    broker: Administered,
+    broker: AdminTarget,
     name: Name,
     allow: Annotated[
         str,
@@ -65,8 +65,8 @@ def set_role(
 
 
 @app.command()
-@with_administered()
-def remove(broker: Administered, name: Name, tenant: Tenant = None) -> None:
+@with_admin_target()
+def remove(broker: AdminTarget, name: Name, tenant: Tenant = None) -> None:
     """Remove an unused role, also from all ACLs.
 
     penstock roles remove billing

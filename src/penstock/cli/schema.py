@@ -9,7 +9,7 @@ import typer
 
 from penstock.broker.schemas.schema import Compatibility, SchemaKind
 from penstock.cli import admin_request
-from penstock.cli.administered import WAYS, Administered, with_administered
+from penstock.cli.admin_target import WAYS, AdminTarget, with_admin_target
 from penstock.cli.connected import Namespace, Tenant
 from penstock.cli.failure import fail
 from penstock.cli.output import Output, OutputOption, show_rows
@@ -32,9 +32,9 @@ Version = Annotated[int | None, typer.Option("--version", min=1, help="Version; 
 
 
 @app.command()
-@with_administered(must_exist=False)
+@with_admin_target(must_exist=False)
 def register(
-    broker: Administered,
+    broker: AdminTarget,
     name: Name,
     file: File,
     kind: Annotated[SchemaKind, typer.Option("--kind", help="The language of the definition.")],
@@ -53,9 +53,9 @@ def register(
 
 
 @app.command("list")
-@with_administered()
+@with_admin_target()
 def list_schemas(
-    broker: Administered, tenant: Tenant = None, namespace: Namespace = None, output: OutputOption = Output.TABLE
+    broker: AdminTarget, tenant: Tenant = None, namespace: Namespace = None, output: OutputOption = Output.TABLE
 ) -> None:
     """List all versions of all schemas. Times are UTC.
 
@@ -69,9 +69,9 @@ def list_schemas(
 
 
 @app.command()
-@with_administered()
+@with_admin_target()
 def show(
-    broker: Administered,
+    broker: AdminTarget,
     name: Name,
     version: Version = None,
     tenant: Tenant = None,
@@ -90,9 +90,9 @@ def show(
 
 
 @app.command()
-@with_administered()
+@with_admin_target()
 def validate(
-    broker: Administered,
+    broker: AdminTarget,
     name: Name,
     file: File,
     version: Version = None,
@@ -117,9 +117,9 @@ def validate(
 
 
 @app.command()
-@with_administered()
+@with_admin_target()
 def mode(
-    broker: Administered,
+    broker: AdminTarget,
     name: Name,
     mode: Annotated[Compatibility, typer.Argument(metavar="MODE", help=f"{', '.join(Compatibility)}.")],
     tenant: Tenant = None,
@@ -137,9 +137,9 @@ def mode(
 
 
 @app.command()
-@with_administered()
+@with_admin_target()
 def delete(
-    broker: Administered,
+    broker: AdminTarget,
     name: Name,
     version: Annotated[int | None, typer.Option("--version", min=1, help="Version; default: all.")] = None,
     tenant: Tenant = None,

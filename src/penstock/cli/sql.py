@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from penstock.cli import admin_request
-from penstock.cli.administered import Administered, with_administered
+from penstock.cli.admin_target import AdminTarget, with_admin_target
 from penstock.cli.connected import Namespace, Tenant
 from penstock.cli.failure import fail
 from penstock.cli.moment import moment as parse_moment
@@ -28,9 +28,9 @@ WIDEST: Final = 60  # characters of a column at a terminal
 TIMEOUT_SECONDS: Final = 45.0  # besides the statement's own limit: for waiting in the queue, and a reserve
 
 
-@with_administered()
+@with_admin_target()
 def sql(
-    broker: Administered,
+    broker: AdminTarget,
     statement: Annotated[
         str | None,
         typer.Argument(metavar="[STATEMENT]", help="The statement; - reads standard input. Without one: a shell."),
@@ -68,7 +68,7 @@ class Statements:
     """Executes statements on one broker, and prints the rows in one format."""
 
     def __init__(
-        self, broker: Administered, tenant: str | None, namespace: str | None, at: str | None, form: str
+        self, broker: AdminTarget, tenant: str | None, namespace: str | None, at: str | None, form: str
     ) -> None:
         self._broker = broker
         self._scope = tenant, namespace

@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from penstock.cli import admin_request
-from penstock.cli.administered import Administered, with_administered
+from penstock.cli.admin_target import AdminTarget, with_admin_target
 from penstock.cli.failure import fail
 from penstock.cli.output import Output, OutputOption, show_json
 from penstock.cli.tables import print_fields, print_table
@@ -29,8 +29,8 @@ class Problem(NamedTuple):
     do: str
 
 
-@with_administered()
-def status(broker: Administered, output: OutputOption = Output.TABLE) -> None:
+@with_admin_target()
+def status(broker: AdminTarget, output: OutputOption = Output.TABLE) -> None:
     """Show a broker on one screen: version, health, doors, disk, topics, tables, lag; what is wrong and what to do.
 
     Exit code 0 if nothing is wrong, 1 otherwise.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 import typer
 
 from penstock.cli.admin_request import path
-from penstock.cli.administered import WAYS, Administered, with_administered
+from penstock.cli.admin_target import WAYS, AdminTarget, with_admin_target
 from penstock.cli.connected import Namespace, Tenant
 from penstock.cli.failure import fail
 from penstock.cli.log import stopped
@@ -81,8 +81,8 @@ class Directory(NamedTuple):
 
 
 @app.command("list")
-@with_administered()
-def list_tables(settings: Administered, tenant: Tenant = None, namespace: Namespace = None) -> None:
+@with_admin_target()
+def list_tables(settings: AdminTarget, tenant: Tenant = None, namespace: Namespace = None) -> None:
     """List the tables of topics, and the typed ones of topics with a schema: bytes and the offsets of each partition;
     by a data directory also rows, files and version.
 
@@ -110,8 +110,8 @@ def list_tables(settings: Administered, tenant: Tenant = None, namespace: Namesp
 
 
 @app.command()
-@with_administered()
-def show(settings: Administered, topic: Name, tenant: Tenant = None, namespace: Namespace = None) -> None:
+@with_admin_target()
+def show(settings: AdminTarget, topic: Name, tenant: Tenant = None, namespace: Namespace = None) -> None:
     """Show the table of a topic: where it is, what it holds, and how to read it.
 
     penstock table show orders
@@ -156,8 +156,7 @@ def _typed_row(directory: Directory, topic: Topic) -> tuple[object, ...] | None:
     """The typed table of a topic, as a row of the list; None if there is none."""
     import pyarrow as pa
 
-    from penstock.broker.tables.table import TYPED_SUFFIX
-    from penstock.log.tables.location import typed_ref
+    from penstock.log.tables.location import TYPED_SUFFIX, typed_ref
     from penstock.log.tables.table import app_id
     from penstock.log.tables.typed import open_typed
 
@@ -182,9 +181,9 @@ def _partition_rows(table: Table) -> Iterator[tuple[object, ...]]:
 
 
 @app.command()
-@with_administered()
+@with_admin_target()
 def verify(
-    settings: Administered,
+    settings: AdminTarget,
     topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="The topic's name; all if left out.")] = None,
     tenant: Tenant = None,
     namespace: Namespace = None,
@@ -256,9 +255,9 @@ def _repair_there(tables: RemoteTables, topic: str | None, *, checksums: bool, y
 
 
 @app.command()
-@with_administered()
+@with_admin_target()
 def repair(
-    settings: Administered,
+    settings: AdminTarget,
     topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="The topic's name; all if left out.")] = None,
     tenant: Tenant = None,
     namespace: Namespace = None,

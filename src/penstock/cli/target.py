@@ -7,7 +7,7 @@
 4. The broker on this machine, at its usual port.
 
 A data directory selects the broker that runs there: administration uses its socket, without a login unless one is
-given; records use a door of that broker. `administered` also handles stopped brokers. `with_target` gives a command
+given; records use a door of that broker. `admin_target` also handles stopped brokers. `with_target` gives a command
 these flags and a `Target` as its first argument.
 """
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from penstock.cli import admin_request
-from penstock.cli.administered import WAYS, Administered, with_administered
+from penstock.cli.admin_target import WAYS, AdminTarget, with_admin_target
 from penstock.cli.output import Output, OutputOption, show_views
 from penstock.cli.questions import Yes, confirm
 
@@ -29,8 +29,8 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The tenant's name; fo
 
 
 @app.command("list")
-@with_administered()
-def list_tenants(broker: Administered, output: OutputOption = Output.TABLE) -> None:
+@with_admin_target()
+def list_tenants(broker: AdminTarget, output: OutputOption = Output.TABLE) -> None:
     """List all tenants: registered ones, and those that have topics.
 
     penstock tenant list
@@ -41,8 +41,8 @@ def list_tenants(broker: Administered, output: OutputOption = Output.TABLE) -> N
 
 
 @app.command()
-@with_administered()
-def show(broker: Administered, name: Name, output: OutputOption = Output.TABLE) -> None:
+@with_admin_target()
+def show(broker: AdminTarget, name: Name, output: OutputOption = Output.TABLE) -> None:
     """Show one tenant.
 
     penstock tenant show default
@@ -53,9 +53,9 @@ def show(broker: Administered, name: Name, output: OutputOption = Output.TABLE) 
 
 
 @app.command()
-@with_administered(must_exist=False)
+@with_admin_target(must_exist=False)
 def create(
-    broker: Administered,
+    broker: AdminTarget,
     name: Name,
     label: Annotated[str | None, typer.Option("--label", metavar="TEXT", help="Display name.")] = None,
 ) -> None:
@@ -70,9 +70,9 @@ def create(
 
 
 @app.command()
-@with_administered()
+@with_admin_target()
 def delete(
-    broker: Administered,
+    broker: AdminTarget,
     name: Name,
     yes: Yes = False,
 ) -> None:

@@ -16,7 +16,7 @@ import msgspec
 import typer
 
 from penstock.cli import admin_request
-from penstock.cli.administered import Administered, with_administered
+from penstock.cli.admin_target import AdminTarget, with_admin_target
 from penstock.cli.output import Output, OutputOption, show_rows
 from penstock.cli.status import duration, size
 from penstock.cli.tables import aligned, printable
@@ -48,9 +48,9 @@ class Rate(NamedTuple):
     lag: int | None
 
 
-@with_administered()
+@with_admin_target()
 def top(
-    broker: Administered,
+    broker: AdminTarget,
     once: Annotated[bool, typer.Option("--once", help="Print the rates of one interval and exit.")] = False,
     interval: Annotated[
         float, typer.Option("--interval", metavar="SECONDS", min=0.1, max=3600, help="Refresh interval.")
@@ -73,7 +73,7 @@ def top(
             _live(broker, before, interval)
 
 
-def _live(broker: Administered, before: Sample, interval: float) -> None:
+def _live(broker: AdminTarget, before: Sample, interval: float) -> None:
     from rich.live import Live
 
     with _keys() as pressed, Live(_screen(before, []), screen=True, auto_refresh=False) as live:
@@ -84,7 +84,7 @@ def _live(broker: Administered, before: Sample, interval: float) -> None:
             before = now
 
 
-def _look(broker: Administered) -> Sample:
+def _look(broker: AdminTarget) -> Sample:
     found = admin_request.call(broker, "GET", admin_request.path("broker"), dict[str, Any])
     topics = admin_request.all_of(broker, admin_request.path("topics"), dict[str, Any])
     lags: dict[str, int] = {}

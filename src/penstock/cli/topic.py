@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal
 import typer
 
 from penstock.cli import admin_request, completion, quantity
-from penstock.cli.administered import WAYS, Administered, with_administered
+from penstock.cli.admin_target import WAYS, AdminTarget, with_admin_target
 from penstock.cli.connected import Namespace, Tenant, administering
 from penstock.cli.failure import fail
 from penstock.cli.output import Output, OutputOption, show_fields, show_json, show_rows
@@ -141,9 +141,9 @@ PHI: Final = "PHI"
 
 
 @app.command("set")
-@with_administered()
+@with_admin_target()
 def change(
-    broker: Administered,
+    broker: AdminTarget,
     topic: Topic,
     schema: Schema = None,
     no_schema: Annotated[bool, typer.Option("--no-schema", help="Accept any record.")] = False,

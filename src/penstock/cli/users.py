@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from penstock.cli import admin_request
-from penstock.cli.administered import WAYS, Administered, with_administered
+from penstock.cli.admin_target import WAYS, AdminTarget, with_admin_target
 from penstock.cli.failure import fail
 from penstock.cli.output import Output, OutputOption, show_views
 from penstock.cli.questions import ask_secret
@@ -40,9 +40,9 @@ Generate = Annotated[bool, typer.Option("--generate", help="Generate a password 
 
 
 @app.command()
-@with_administered(must_exist=False)
+@with_admin_target(must_exist=False)
 def add(
-    broker: Administered,
+    broker: AdminTarget,
     name: Name,
     role: Roles = None,
     password_stdin: Stdin = False,
@@ -74,8 +74,8 @@ def add(
 
 
 @app.command("list")
-@with_administered()
-def list_users(broker: Administered, tenant: Tenant = None, output: OutputOption = Output.TABLE) -> None:
+@with_admin_target()
+def list_users(broker: AdminTarget, tenant: Tenant = None, output: OutputOption = Output.TABLE) -> None:
     """List the users of a tenant. Times are UTC.
 
     penstock users list --output json
@@ -87,9 +87,9 @@ def list_users(broker: Administered, tenant: Tenant = None, output: OutputOption
 
 
 @app.command("set")
-@with_administered()
+@with_admin_target()
 def change(
-    broker: Administered,
+    broker: AdminTarget,
     name: Name,
     role: Roles = None,
     no_roles: Annotated[bool, typer.Option("--no-roles", help="Remove all roles.")] = False,
@@ -116,9 +116,9 @@ def change(
 
 
 @app.command()
-@with_administered()
+@with_admin_target()
 def password(
-    broker: Administered,
+    broker: AdminTarget,
     name: Name,
     password_stdin: Stdin = False,
     generate: Generate = False,
@@ -138,8 +138,8 @@ def password(
 
 
 @app.command()
-@with_administered()
-def remove(broker: Administered, name: Name, tenant: Tenant = None) -> None:
+@with_admin_target()
+def remove(broker: AdminTarget, name: Name, tenant: Tenant = None) -> None:
     """Remove a user, also from all ACLs. Takes effect on open connections immediately.
 
     penstock users remove bob

@@ -54,8 +54,8 @@ WRITING: Final = ("topic", "txnAppId", "txnVersion", "nullValues")
 NAMES: Final = (*CONNECTION, *SELECTING, *STARTING, *ENDING, *READING, *WRITING)
 
 PREFIX: Final = "penstock."
-PATIENCE_OF_STREAMS: Final = 120_000  # ms of an outage that are tolerated: streams run unattended
-PATIENCE_OF_BATCHES: Final = 30_000  # a user may be waiting, or may have misspelt the address
+STREAM_OUTAGE_MS: Final = 120_000  # tolerated at most: streams run unattended
+BATCH_OUTAGE_MS: Final = 30_000  # a user may be waiting, or may have misspelt the address
 WITHOUT_ANY: Final = (
     ". There is no option at all: Spark gives sources in Python none of those of CREATE TABLE … USING penstock; CREATE "
     "TEMPORARY VIEW name USING penstock OPTIONS (…) keeps them, and penstock.spark.catalog() makes a view for "
@@ -77,7 +77,7 @@ class OptionRefused(ValueError):
     """An option, or a combination of options, that is not allowed; the text names it, and what is allowed."""
 
 
-class Given:
+class OptionValues:
     """The user's options, by name in any case."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -167,7 +167,7 @@ class Given:
         parse(found)
         return found
 
-    def retries(self, default: int = PATIENCE_OF_STREAMS) -> Retries:
+    def retries(self, default: int = STREAM_OUTAGE_MS) -> Retries:
         """The retries. There are none for a data directory: it is held by a broker that will keep running."""
         timeout = self.milliseconds("retryTimeout", 0 if "path" in self else default)
         return Retries(
@@ -257,7 +257,7 @@ class SourceOptions(NamedTuple):
 
 
 def batch_options(options: Mapping[str, str]) -> SourceOptions:
-    given = Given(options)
+    given = OptionValues(options)
     starting = _position(given, STARTING, "earliest")
     if starting.kind == "latest" or LATEST in _special(starting):
         raise OptionRefused(
@@ -270,28 +270,28 @@ def batch_options(options: Mapping[str, str]) -> SourceOptions:
             f"Option {ending.option!r} is {given.text(ending.option)!r}; a batch cannot end at the earliest "
             "offset (-2), because there is nothing before it: allowed are 'latest' and offsets of your choice"
         )
-    return _options(given, starting, ending, given.retries(PATIENCE_OF_BATCHES))
+    return _options(given, starting, ending, given.retries(BATCH_OUTAGE_MS))
 
 
 def stream_options(options: Mapping[str, str]) -> SourceOptions:
-    given = Given(options)
+    given = OptionValues(options)
     for name in ENDING:
         if name in given:
             raise OptionRefused(f"Option {name!r} is for spark.read only: a stream has no end; leave it out")
     starting, ending = _position(given, STARTING, "latest"), Position("latest", "endingOffsets")
-    return _options(given, starting, ending, given.retries(PATIENCE_OF_STREAMS))
+    return _options(given, starting, ending, given.retries(STREAM_OUTAGE_MS))
 
 
 INCLUDING: Final = {"includeHeaders": "headers", "includeDoor": "door"}
 """Options that add a column."""
 
 
-def included(given: Given) -> list[str]:
+def included(given: OptionValues) -> list[str]:
     """The columns that options add."""
     return [column for option, column in INCLUDING.items() if given.flag(option, False)]
 
 
-def _options(given: Given, starting: Position, ending: Position, retries: Retries) -> SourceOptions:
+def _options(given: OptionValues, starting: Position, ending: Position, retries: Retries) -> SourceOptions:
     given.check_names()
     included(given)
     strategy = (given.text("startingOffsetsByTimestampStrategy") or "error").lower()
@@ -317,7 +317,7 @@ def _options(given: Given, starting: Position, ending: Position, retries: Retrie
     )
 
 
-def _limits(given: Given) -> Limits:
+def _limits(given: OptionValues) -> Limits:
     most, least = given.number("maxOffsetsPerTrigger", None, 1), given.number("minOffsetsPerTrigger", None, 1)
     if most is not None and least is not None and least > most:
         raise OptionRefused(
@@ -326,7 +326,7 @@ def _limits(given: Given) -> Limits:
     return Limits(most, given.size("maxBytesPerTrigger"), least, given.milliseconds("maxTriggerDelay", 900_000))
 
 
-def _selection(given: Given) -> Selection:
+def _selection(given: OptionValues) -> Selection:
     named = [name for name in SELECTING if name in given]
     if len(named) != 1:
         said = f"Options {' and '.join(map(repr, named))} given" if named else "No topic given"
@@ -352,7 +352,7 @@ def _selection(given: Given) -> Selection:
     return Selection(pattern=text)
 
 
-def _assigned(given: Given, text: str) -> tuple[TopicPartition, ...]:
+def _assigned(given: OptionValues, text: str) -> tuple[TopicPartition, ...]:
     allowed = 'JSON with the partitions of each topic is allowed, for example {"topic":[0,1]}'
     places = []
     for topic, partitions in _object(given, "assign", text, allowed).items():
@@ -364,7 +364,7 @@ def _assigned(given: Given, text: str) -> tuple[TopicPartition, ...]:
     return tuple(sorted(set(places)))
 
 
-def _position(given: Given, names: tuple[str, ...], default: Literal["earliest", "latest"]) -> Position:
+def _position(given: OptionValues, names: tuple[str, ...], default: Literal["earliest", "latest"]) -> Position:
     """By precedence: one time for all partitions, times by partition, offsets."""
     one_time, times, offsets = names
     if one_time in given:
@@ -386,7 +386,7 @@ def _position(given: Given, names: tuple[str, ...], default: Literal["earliest",
     return Position("offsets", offsets, _by_partition(given, offsets, allowed, least=EARLIEST))
 
 
-def _by_partition(given: Given, name: str, allowed: str, least: int) -> dict[TopicPartition, int]:
+def _by_partition(given: OptionValues, name: str, allowed: str, least: int) -> dict[TopicPartition, int]:
     found = {}
     for topic, by_partition in _object(given, name, given.text(name) or "", allowed).items():
         if not isinstance(by_partition, dict):
@@ -398,7 +398,7 @@ def _by_partition(given: Given, name: str, allowed: str, least: int) -> dict[Top
     return found
 
 
-def _object(given: Given, name: str, text: str, allowed: str) -> dict[str, object]:
+def _object(given: OptionValues, name: str, text: str, allowed: str) -> dict[str, object]:
     try:
         found = json.loads(text)
     except ValueError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from penstock.spark.options import ENDING, SELECTING, STARTING, Given, OptionRefused, Retries
+from penstock.spark.options import ENDING, SELECTING, STARTING, OptionRefused, OptionValues, Retries
 
 MAX_VERSION: Final = 1 << 62
 
@@ -25,7 +25,7 @@ def batch_options(options: Mapping[str, str], *, overwrite: bool) -> SinkOptions
             "A log is only ever added to, so mode('overwrite') is refused; write with mode('append'), and delete the "
             "topic before if it is to begin anew: penstock topic delete NAME"
         )
-    found = _options(Given(options))
+    found = _options(OptionValues(options))
     if (found.app is None) != (found.version is None):
         there, missing = ("txnAppId", "txnVersion") if found.version is None else ("txnVersion", "txnAppId")
         raise OptionRefused(
@@ -41,7 +41,7 @@ def stream_options(options: Mapping[str, str], *, overwrite: bool) -> SinkOption
             "A log is only ever added to, so outputMode('complete') is refused; use outputMode('append'), with a "
             "watermark for aggregates, or foreachBatch(penstock.spark.into_topic(…)), which takes any output mode"
         )
-    found = _options(Given(options))
+    found = _options(OptionValues(options))
     if found.version is not None:
         raise OptionRefused(
             "Option 'txnVersion' is for df.write only: a stream numbers its batches itself; leave it out"
@@ -49,7 +49,7 @@ def stream_options(options: Mapping[str, str], *, overwrite: bool) -> SinkOption
     return found
 
 
-def _options(given: Given) -> SinkOptions:
+def _options(given: OptionValues) -> SinkOptions:
     given.check_names()
     for name in (*SELECTING, *STARTING, *ENDING):
         if name in given:

@@ -33,7 +33,7 @@ from penstock.flight.errors import FlightLogError, LogUnavailable, OffsetsLost, 
 from penstock.flight.log import Log
 from penstock.spark.columns import Shape, check_schema, full_schema
 from penstock.spark.offsets import Json, Range, begins, decode, encode, is_symbol, origins, symbol
-from penstock.spark.options import Given, Retries, SourceOptions, batch_options, included, stream_options
+from penstock.spark.options import OptionValues, Retries, SourceOptions, batch_options, included, stream_options
 from penstock.spark.outage_budget import OutageBudget
 from penstock.spark.planning import DataLost, Known, Planner, capped
 from penstock.spark.worker_memory import freeze_imports
@@ -52,7 +52,7 @@ class PenstockDataSource(DataSource):
         return "penstock"
 
     def schema(self) -> StructType:
-        return full_schema(*included(Given(self.options)))
+        return full_schema(*included(OptionValues(self.options)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return PenstockReader(schema, dict(self.options))

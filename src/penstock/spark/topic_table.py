@@ -18,8 +18,9 @@ from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 from penstock.flight.errors import TopicMissing
 from penstock.flight.log import Log, TableInfo, TopicPartition
 from penstock.log.engine import Bounds
+from penstock.log.tables.location import TYPED_SUFFIX
 from penstock.spark.columns import LOG_APPEND_TIME, OPTIONAL, SchemaRefused, check_schema, full_schema
-from penstock.spark.options import INCLUDING, PATIENCE_OF_BATCHES, Given, OptionRefused, included, nested
+from penstock.spark.options import BATCH_OUTAGE_MS, INCLUDING, OptionRefused, OptionValues, included, nested
 from penstock.spark.outage_budget import OutageBudget
 from penstock.spark.sessions import check_workers
 from penstock.spark.table_location import Moment, for_spark, literal, version_at
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 
 TAKEN: Final = ("minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "retryTimeout")
 """Options that are passed on to the source, besides connection options."""
-
-TYPED_SUFFIX: Final = "_typed"  # of the name of a typed table
 
 
 class Past(NamedTuple):
@@ -64,9 +63,9 @@ def table(
     from penstock.flight.connect import connect
 
     check_workers(spark)
-    given = Given({name if "." in name else name.replace("_", "."): value for name, value in options.items()})
+    given = OptionValues({name if "." in name else name.replace("_", "."): value for name, value in options.items()})
     connection = _checked(given)
-    retries = given.retries(PATIENCE_OF_BATCHES)
+    retries = given.retries(BATCH_OUTAGE_MS)
     budget = OutageBudget(retries.timeout, retries.at_least, retries.interval)
     if topic.endswith(TYPED_SUFFIX):
         from penstock.spark.typed_rows import read_typed
@@ -88,7 +87,7 @@ def table(
     return parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
 
 
-def _checked(given: Given) -> dict[str, str]:
+def _checked(given: OptionValues) -> dict[str, str]:
     given.check_names()
     connection = given.connection()
     allowed = {name.lower() for name in (*connection, *TAKEN, *INCLUDING)}
@@ -101,7 +100,7 @@ def _checked(given: Given) -> dict[str, str]:
     return connection
 
 
-def _schema(given: Given, columns: Sequence[str] | None) -> StructType:
+def _schema(given: OptionValues, columns: Sequence[str] | None) -> StructType:
     full = full_schema(*included(given), *(columns or ()))
     if columns is None:
         return full

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from penstock.log.kafka import fencing
-from penstock.log.kafka.fencing import Fate, Kind, Stamp, Term, Verdict, View
+from penstock.log.kafka.fencing import Kind, Outcome, Stamp, Term, Verdict, View
 
 
 class Rules(Protocol):
@@ -21,13 +21,13 @@ class Rules(Protocol):
 
     def acknowledged(self, expected: int, offset: int) -> int | None: ...
 
-    def fate(self, view: View, term: Term, counted: int, group: int) -> Fate: ...
+    def outcome(self, view: View, term: Term, counted: int, group: int) -> Outcome: ...
 
 
 class RealRules:
     read = staticmethod(fencing.read)
     acknowledged = staticmethod(fencing.acknowledged)
-    fate = staticmethod(fencing.fate)
+    outcome = staticmethod(fencing.outcome)
 
 
 class Session(NamedTuple):
@@ -172,10 +172,10 @@ class Model:
         assert broker.term is not None
         left = []
         for stamp in broker.sent:
-            fate = self.rules.fate(broker.view, broker.term, broker.counted, stamp.group)
-            if fate is Fate.STORED:
+            outcome = self.rules.outcome(broker.view, broker.term, broker.counted, stamp.group)
+            if outcome is Outcome.STORED:
                 world = world._replace(acknowledged=world.acknowledged | {stamp})
-            elif fate is Fate.NOT_STORED:
+            elif outcome is Outcome.NOT_STORED:
                 world = world._replace(refused=world.refused | {stamp})
             else:
                 left.append(stamp)

@@ -8,7 +8,7 @@ import pytest
 from tests.effort import scaled
 from tests.log.kafka.model import Model, RealRules, Violation, counted, search
 
-from penstock.log.kafka.fencing import Fate, Kind, Stamp, Term, Verdict, View, acknowledged, claim, fate, read
+from penstock.log.kafka.fencing import Kind, Outcome, Stamp, Term, Verdict, View, acknowledged, claim, outcome, read
 
 A, B = Term(1, "a"), Term(2, "b")
 
@@ -51,10 +51,10 @@ def test_only_the_expected_offset_proves_anything() -> None:
 
 
 def test_the_fate_of_a_group_is_unknown_only_while_its_term_lasts() -> None:
-    assert fate(View(9, A, 4), A, 4, 4) is Fate.STORED
-    assert fate(View(9, A, 4), A, 4, 5) is Fate.UNKNOWN
-    assert fate(View(9, B, 6), A, 4, 4) is Fate.STORED
-    assert fate(View(9, B, 6), A, 4, 5) is Fate.NOT_STORED  # group 5 is another's
+    assert outcome(View(9, A, 4), A, 4, 4) is Outcome.STORED
+    assert outcome(View(9, A, 4), A, 4, 5) is Outcome.UNKNOWN
+    assert outcome(View(9, B, 6), A, 4, 4) is Outcome.STORED
+    assert outcome(View(9, B, 6), A, 4, 5) is Outcome.NOT_STORED  # group 5 is another's
 
 
 @pytest.mark.parametrize(
@@ -124,17 +124,17 @@ class Hasty(RealRules):
     """What is not there by now is taken for lost."""
 
     @staticmethod
-    def fate(view: View, term: Term, counted: int, group: int) -> Fate:
-        found = fate(view, term, counted, group)
-        return Fate.NOT_STORED if found is Fate.UNKNOWN else found
+    def outcome(view: View, term: Term, counted: int, group: int) -> Outcome:
+        found = outcome(view, term, counted, group)
+        return Outcome.NOT_STORED if found is Outcome.UNKNOWN else found
 
 
 class AnybodysGroup(RealRules):
     """A group of this number is there, whosever it is."""
 
     @staticmethod
-    def fate(view: View, term: Term, counted: int, group: int) -> Fate:
-        return Fate.STORED if group <= view.group else fate(view, term, counted, group)
+    def outcome(view: View, term: Term, counted: int, group: int) -> Outcome:
+        return Outcome.STORED if group <= view.group else outcome(view, term, counted, group)
 
 
 @pytest.mark.parametrize("rules", [AnyOffset, NoTerms, Repeats, Gaps, Hasty, AnybodysGroup])

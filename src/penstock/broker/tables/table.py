@@ -28,7 +28,7 @@ from penstock.log.engine import (
     topic_of,
 )
 from penstock.log.tables.damage import Damage
-from penstock.log.tables.location import TableRef
+from penstock.log.tables.location import TYPED_SUFFIX, TableRef
 
 TOPICS_AT_ONCE: Final = 256  # per job: its outcome is known only at its end
 SPAN_OF_RETENTION: Final = 10  # a file of a table holds at most one tenth of what retention keeps
@@ -37,7 +37,6 @@ LONGEST_PAUSE: Final = 300_000_000
 IDLE_CARE: Final = 3_600_000_000  # between two care jobs of a table that does not change, µs
 SHORT_KEEP: Final = 3600.0  # seconds that old versions are kept at least, if the policy says so: readers still use them
 LOOKS_AT_ONCE: Final = 64  # topics examined by one search for a table to maintain
-TYPED_SUFFIX: Final = "_typed"  # of the name of a typed table, after that of its topic
 TYPED_VERSIONS: Final = 20  # of a schema, used to decode values
 TYPED_BYTES: Final = 4 << 20  # of the definitions in one job
 TROUBLE: Final = 3  # consecutive failures from which the operator is told

@@ -26,7 +26,6 @@ from penstock.broker.tables.table import (
     IDLE_CARE,
     LOOKS_AT_ONCE,
     TYPED_BYTES,
-    TYPED_SUFFIX,
     BuildJob,
     CareJob,
     Failures,
@@ -52,7 +51,7 @@ from penstock.broker.tables.table import (
 from penstock.broker.topics import topic_rules
 from penstock.log.engine import CommitGroup, PartitionId, Retention, TieredReader, partition_id, topic_of
 from penstock.log.errors import LogError, TableDamaged
-from penstock.log.tables.location import TableRef, TableWriter, table_ref
+from penstock.log.tables.location import TYPED_SUFFIX, TableRef, TableWriter, table_ref
 from penstock.log.tiered_read import LazyTieredReader, place_of
 
 logger = logging.getLogger(__name__)

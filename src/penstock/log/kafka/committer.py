@@ -24,7 +24,7 @@ from penstock.log.committer import Worker
 from penstock.log.errors import LogError, LogReadOnly, LogUnavailable, NotOwner
 from penstock.log.kafka.cell import claim_term, decode, read_until
 from penstock.log.kafka.engine import ReplicatedEngine
-from penstock.log.kafka.fencing import Fate, Kind, Stamp, Term, Verdict, View, acknowledged, fate
+from penstock.log.kafka.fencing import Kind, Outcome, Stamp, Term, Verdict, View, acknowledged, outcome
 from penstock.log.kafka.journal import Journal, JournalProducer, JournalRecord, JournalTrimmed, group_value
 from penstock.log.kafka.landmarks import Landmark, landmark, thinned
 from penstock.log.open_group import PendingGroup
@@ -57,12 +57,12 @@ class Sent:
     stamp: Stamp
     group: PendingGroup | None
     size: int
-    settled: bool = False  # its fate was found in the journal: a later report is ignored
+    settled: bool = False  # its outcome was found in the journal: a later report is ignored
 
 
 @dataclass(slots=True)
-class Finding:
-    """The fate of the records without a report, from reading the journal."""
+class ReadBack:
+    """The outcome of the records without a report, from reading the journal."""
 
     view: View
     counted: int  # last group of the term that counts
@@ -111,7 +111,7 @@ class KafkaCommitter:
         # Used on the loop only:
         self._scheduled = self._settling = self._abandoned = self._stopped = False
         self._lost = False
-        self._finding: Finding | None = None
+        self._read_back: ReadBack | None = None
         self._background = Worker("penstock-background")
         self._answers = threading.Thread(target=self._hear, name="penstock-kafka", daemon=True)
         self._last_sent = self._last_checkpoint = self._last_upkeep = time.monotonic()
@@ -190,10 +190,10 @@ class KafkaCommitter:
         engine = self._engine
         assert engine is not None
         self._complete_written(engine)
-        if self._finding is not None:
-            finding, self._finding = self._finding, None
+        if self._read_back is not None:
+            read_back, self._read_back = self._read_back, None
             self._settling = False
-            self._settle(finding)
+            self._settle(read_back)
         in_doubt = self._doubt and not self._writing and not self._lost and not self._stopped
         if in_doubt and not self._settling:
             self._settling = True
@@ -228,12 +228,12 @@ class KafkaCommitter:
         """Fail the waiting groups with an unknown outcome: Kafka has been unavailable for too long."""
         engine = self._engine
         assert engine is not None
-        if self._doubt and self._finding is None and not self._abandoned and not self._lost:
+        if self._doubt and self._read_back is None and not self._abandoned and not self._lost:
             self._complete_written(engine)
             self._abandoned = True
             engine.abandon(LogUnavailable(AWAY.format(self._doubt)), self._unanswered())
 
-    def _settle(self, finding: Finding) -> None:
+    def _settle(self, read_back: ReadBack) -> None:
         """Settle each group without a report after the journal was read: it is stored, or never will be."""
         engine = self._engine
         assert engine is not None
@@ -242,11 +242,11 @@ class KafkaCommitter:
             for sent in self._sent:
                 if sent.group is None:
                     continue
-                found = fate(finding.view, sent.stamp.term, finding.counted, sent.stamp.group)
-                if found is not Fate.STORED:
+                found = outcome(read_back.view, sent.stamp.term, read_back.counted, sent.stamp.group)
+                if found is not Outcome.STORED:
                     break
                 if self._abandoned:
-                    engine.ingest(decode(finding.records[sent.stamp.group]))
+                    engine.ingest(decode(read_back.records[sent.stamp.group]))
                     late += 1
                 else:
                     engine.write(sent.group)
@@ -254,8 +254,8 @@ class KafkaCommitter:
         except (OSError, LogError) as error:
             self._disk_failed(error)
             return
-        own = finding.producer is not None or finding.view.term == self._view.term
-        fenced = FENCED.format(finding.view.term.number) if finding.view.term != UNKNOWN else LEFT_BEHIND
+        own = read_back.producer is not None or read_back.view.term == self._view.term
+        fenced = FENCED.format(read_back.view.term.number) if read_back.view.term != UNKNOWN else LEFT_BEHIND
         cause: LogError = NotOwner(fenced)
         if own:
             cause = LogUnavailable(f"Kafka did not take it: {self._doubt}")
@@ -265,11 +265,11 @@ class KafkaCommitter:
             self._sent.clear()
             self._bytes_sent = 0
             self._doubt = "" if own else fenced
-            if finding.producer is not None:
-                self._producer = finding.producer
-            self._view = finding.view
+            if read_back.producer is not None:
+                self._producer = read_back.producer
+            self._view = read_back.view
         if own:
-            self._name_owner(finding.view)
+            self._name_owner(read_back.view)
         else:
             self._lost = True
         if not own or engine.in_flight:
@@ -279,7 +279,7 @@ class KafkaCommitter:
         if own:
             self._abandoned = False
             engine.resume()
-            view = finding.view
+            view = read_back.view
             logger.info("the journal on Kafka goes on at offset %d, in term %d", view.offset, view.term.number)
         else:
             self._on_lost(str(cause))
@@ -354,11 +354,11 @@ class KafkaCommitter:
         told = False
         while not self._stopped:
             try:
-                self._finding = self._look()
+                self._read_back = self._look()
             except JournalTrimmed as error:
                 # Other owners have written so much that the journal now begins after our last offset.
                 logger.warning("the journal on Kafka has gone on without this broker: %s", error)
-                self._finding = Finding(self._view._replace(term=UNKNOWN), self._view.group)
+                self._read_back = ReadBack(self._view._replace(term=UNKNOWN), self._view.group)
                 break
             except Exception as error:  # noqa: BLE001 - it is logged and retried
                 logger.warning("the journal on Kafka cannot be read: %s", error)
@@ -373,35 +373,37 @@ class KafkaCommitter:
         with self._lock:
             self._tell()
 
-    def _look(self) -> Finding:
+    def _look(self) -> ReadBack:
         """Read the journal from the last known offset, and claim a new term if necessary. Raises LogError."""
         journal, start = self._journal, self._view
         assert journal is not None
-        finding = Finding(start, start.group)
+        read_back = ReadBack(start, start.group)
 
         def found(view: View, record: JournalRecord, verdict: Verdict) -> None:
-            finding.view = view
+            read_back.view = view
             if verdict is Verdict.COUNTS and record.stamp is not None and record.stamp.term == start.term:
-                finding.counted = record.stamp.group
-                finding.records[record.stamp.group] = record
+                read_back.counted = record.stamp.group
+                read_back.records[record.stamp.group] = record
 
         reader = journal.reader(start.offset)
         try:
-            finding.view = read_until(reader, start, journal.bounds()[1], found)
+            read_back.view = read_until(reader, start, journal.bounds()[1], found)
             last = max((sent.stamp.group for sent in self._sent), default=0)
-            missing = last > finding.counted or not self._all_answered()
-            missing = missing and finding.view.term == start.term
+            missing = last > read_back.counted or not self._all_answered()
+            missing = missing and read_back.view.term == start.term
             # The claim that is quicker may be an earlier one of ours, which was given up and only late.
-            while finding.producer is None and (missing or finding.view.term.owner in self._claims):
+            while read_back.producer is None and (missing or read_back.view.term.owner in self._claims):
                 missing = False
                 owner = secrets.token_hex(8)
                 self._claims.add(owner)
-                finding.view, finding.producer = claim_term(journal, reader, finding.view, owner, self._claim, found)
-            if finding.producer is not None and self._producer is not None:
+                read_back.view, read_back.producer = claim_term(
+                    journal, reader, read_back.view, owner, self._claim, found
+                )
+            if read_back.producer is not None and self._producer is not None:
                 self._producer.close()
         finally:
             reader.close()
-        return finding
+        return read_back
 
     def _all_answered(self) -> bool:
         """Whether the producer is still usable: its records were stored, but at other offsets than expected."""

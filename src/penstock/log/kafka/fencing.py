@@ -95,17 +95,17 @@ def acknowledged(expected: int, offset: int) -> int | None:
     return offset + 1 if offset == expected else None
 
 
-class Fate(enum.Enum):
-    """The fate of a group that was sent and not acknowledged."""
+class Outcome(enum.Enum):
+    """The outcome of a group that was sent and not acknowledged."""
 
     STORED = enum.auto()  # it counts, permanently
     NOT_STORED = enum.auto()  # it does not count, and never will
     UNKNOWN = enum.auto()  # it is not in the journal, but may still arrive
 
 
-def fate(view: View, term: Term, counted: int, group: int) -> Fate:
-    """The fate of a group that was sent in `term`, after the journal was read up to `view`; `counted` is the last group
-    of that term that counts, or the last before the term."""
+def outcome(view: View, term: Term, counted: int, group: int) -> Outcome:
+    """The outcome of a group that was sent in `term`, after the journal was read up to `view`; `counted` is the last
+    group of that term that counts, or the last before the term."""
     if group <= counted:
-        return Fate.STORED
-    return Fate.UNKNOWN if view.term == term else Fate.NOT_STORED
+        return Outcome.STORED
+    return Outcome.UNKNOWN if view.term == term else Outcome.NOT_STORED

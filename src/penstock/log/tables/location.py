@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 MAX_SEGMENT_BYTES: Final = 200
+TYPED_SUFFIX: Final = "_typed"  # of the name of a typed table, after that of its topic
 TYPED: Final = ".typed"  # a topic's table ends with its number instead
 
 _PLAIN: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.")

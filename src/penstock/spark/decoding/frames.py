@@ -16,7 +16,7 @@ from penstock.broker.schemas.arrow.rows import DECODED, REASON, VALUE, Decode, l
 from penstock.broker.schemas.formats import format_of
 from penstock.broker.schemas.framing import CONFLUENT
 from penstock.broker.schemas.schema import Schema, SchemaKind
-from penstock.spark.options import Given
+from penstock.spark.options import OptionValues
 from penstock.spark.outage_budget import OutageBudget
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _registered(subject: Any, version: int | None, options: Mapping[str, Any]) -
             "without 'format', schema is the name of a schema in the registry; for a definition say which language it "
             "is in: format='json', 'avro' or 'protobuf'"
         )
-    given = Given({name if "." in name else name.replace("_", "."): value for name, value in options.items()})
+    given = OptionValues({name if "." in name else name.replace("_", "."): value for name, value in options.items()})
     given.check_names()
     log, retries = connect(given.connection()), given.retries()
     budget = OutageBudget(retries.timeout, retries.at_least, retries.interval)

@@ -18,10 +18,10 @@ from pyarrow import flight
 
 from penstock.broker.security.access import ANONYMOUS
 from penstock.broker.security.lockout import host_of
-from penstock.broker.tables.table import TYPED_SUFFIX
 from penstock.flight import wire
 from penstock.flight.reading import Lost, Reader, Source, shares
 from penstock.log.arrow import STORED, schema_of
+from penstock.log.tables.location import TYPED_SUFFIX
 from penstock.workers.flight import rpc_messages
 from penstock.workers.flight.callers import Caller, Callers, Headers, Unauthenticated, plain_peer
 from penstock.workers.flight.concurrency import ConcurrencyLimit, Slot, end_stalled

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import time
 
-from penstock.broker.tables.table import TYPED_SUFFIX, RepairJob, RepairReport, TypedReport
+from penstock.broker.tables.table import RepairJob, RepairReport, TypedReport
 from penstock.log.errors import LogError
+from penstock.log.tables.location import TYPED_SUFFIX
 from penstock.log.tables.repair import repair
 from penstock.log.tables.store import REPLACED
 from penstock.log.tables.verify import Outcome, Progress, verify

@@ -14,10 +14,10 @@ from deltalake import DeltaTable
 
 from penstock.broker.schemas.framing import schema_id, unframed
 from penstock.broker.schemas.schema import Schema, SchemaKind
-from penstock.broker.tables.table import TYPED_SUFFIX, TypedReport, TypedRows
+from penstock.broker.tables.table import TypedReport, TypedRows
 from penstock.log.errors import TableUnreadable
 from penstock.log.tables.errors import plain
-from penstock.log.tables.location import TableRef, typed_ref
+from penstock.log.tables.location import TYPED_SUFFIX, TableRef, typed_ref
 from penstock.log.tables.part_reader import FAILURES
 from penstock.log.tables.table import Table, app_id
 from penstock.log.tables.typed import open_typed

@@ -18,15 +18,15 @@ P = ParamSpec("P")
 if TYPE_CHECKING:
     from penstock.config.settings import Settings
 
-    Administered: TypeAlias = Settings | Target
+    AdminTarget: TypeAlias = Settings | Target
     """A broker by its data directory, or over the network."""
 else:
-    Administered = Any  # evaluated by typer, and importing Settings is slow
+    AdminTarget = Any  # evaluated by typer, and importing Settings is slow
 
 WAYS: Final = "With --data-dir, it also works while the broker is stopped; see `penstock --help`."
 
 
-def with_administered(
+def with_admin_target(
     *, must_exist: bool = True
 ) -> Callable[[Callable[Concatenate[Any, P], None]], Callable[..., None]]:
     """A command that administers a broker: it gets the broker as its first argument, and the options of `TargetFlags`
@@ -37,7 +37,7 @@ def with_administered(
         def run(*args: P.args, **options: P.kwargs) -> None:
             flags = TargetFlags(**{name: options.pop(name) for name in TargetFlags._fields})  # type: ignore[arg-type]
             if not any(getattr(value, "invoked_subcommand", None) for value in options.values()):
-                command(administered(flags, must_exist=must_exist), *args, **options)
+                command(admin_target(flags, must_exist=must_exist), *args, **options)
 
         replace_first(run, command, TargetFlags)
         return run
@@ -45,7 +45,7 @@ def with_administered(
     return decorate
 
 
-def administered(flags: TargetFlags, *, must_exist: bool = True) -> Administered:
+def admin_target(flags: TargetFlags, *, must_exist: bool = True) -> AdminTarget:
     """The broker selected by flags, environment and contexts. Ends the command if they contradict each other."""
     if not by_directory(flags) or has_login(flags):
         return resolve(flags)

@@ -10,7 +10,7 @@ import pytest
 import typer
 from tests.launcher import BrokerProcess, Done, penstock
 
-from penstock.cli.administered import administered
+from penstock.cli.admin_target import admin_target
 from penstock.cli.context import add
 from penstock.cli.target import Target, TargetFlags
 from penstock.config.settings import Settings
@@ -112,7 +112,7 @@ def test_a_broker_that_is_not_there_is_told_with_what_to_do() -> None:
 
 def test_which_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def way(server: str | None = None, data_dir: str | None = None) -> str:
-        found = administered(TargetFlags(server, data_dir=data_dir))
+        found = admin_target(TargetFlags(server, data_dir=data_dir))
         return str(found.endpoint) if isinstance(found, Target) else found.data_dir
 
     (tmp_path / "d").mkdir()
@@ -120,7 +120,7 @@ def test_which_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert way() == "127.0.0.1:9092"
     (tmp_path / "data").mkdir()
     assert way() == "127.0.0.1:9092"  # a directory counts when it is named
-    assert isinstance(administered(TargetFlags(data_dir=directory)), Settings)
+    assert isinstance(admin_target(TargetFlags(data_dir=directory)), Settings)
     add("prod", server="prod:1", use=True)
     assert way() == "prod:1"
     monkeypatch.setenv("PENSTOCK_DATA_DIR", directory)
