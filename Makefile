@@ -69,11 +69,12 @@ types: $(VENV)/.ready-to-test
 # no more than three: each takes memory, and time to collect all tests.
 PYTEST = $(BIN)/pytest --dist loadfile --no-loadscope-reorder --numprocesses
 
-pytest: $(VENV)/.ready-to-test build/spark-classes.jsa
+pytest: $(VENV)/.ready-to-test
+	@$(MAKE) --no-print-directory --jobs 2 build/spark-classes.jsa build/.tests-rewritten
 	@rm -f build/pytest.code
 	$(PYTEST) 3 || { code=$$?; echo $$code >build/pytest.code; exit $$code; }
 
-unit: $(VENV)/.ready-to-test
+unit: $(VENV)/.ready-to-test build/.tests-rewritten
 	$(PYTEST) 4 -m unit --hypothesis-profile quick
 
 # Types are checked while tests run, which now and then wait; what mypy says comes below what they say.
@@ -85,6 +86,11 @@ endef
 
 build:
 	@mkdir -p $@
+
+# Pytest compiles every module of the tests anew in a fresh clone, which one process does instead of all at the same time.
+build/.tests-rewritten: requirements/dev.txt | $(VENV)/.ready-to-test build
+	@$(BIN)/pytest --collect-only -qq >/dev/null 2>&1 || true # what is wrong is reported by the run itself
+	@touch $@
 
 # Java's own archive of Spark's classes: with it, Spark starts in half the time.
 build/spark-classes.jsa: requirements/spark.txt tests/spark/class_archive.py | $(VENV)/.ready-to-test
