@@ -69,6 +69,7 @@ RUN_BY = {
     "docs/api.md": "tests/admin/test_api_page.py",
     "docs/decoding.md": "tests/spark/test_decoding.py",
     "docs/flight.md": "tests/e2e/test_flight_docs.py",
+    "docs/how-to/spark-cluster.md": "tests/spark/cluster.py",
     "docs/histories.md": "tests/histories/test_command.py",
     "docs/python.md": "tests/connection/test_page.py",
     "docs/spark.md": "tests/spark/test_docs.py",

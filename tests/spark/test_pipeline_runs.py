@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 import pytest
 from tests.cli.test_up import FLIGHT
 from tests.launcher import BrokerProcess
+from tests.snippets import snippets
 from tests.spark import shop
-from tests.spark.cluster import Cluster
+from tests.spark.cluster import MASTER, PAGE, Cluster
 from tests.spark.java import needs_java
 
 from penstock.clients.rustlog import Client
@@ -50,6 +52,12 @@ def closed(values: list[bytes]) -> shop.Result:
         assert key not in found, f"{key} came twice"
         found[key] = event["orders"], event["revenue"]
     return found
+
+
+def command_of_the_page(master: str, project: Path) -> list[str]:
+    """`penstock pipeline …`, as the page on clusters has it; what follows these two words."""
+    [command] = [each.text for each in snippets(PAGE) if each.text.startswith("penstock pipeline") and not each.why_not]
+    return [{"shop": str(project), MASTER: master}.get(word, word) for word in shlex.split(command)[2:]]
 
 
 def test_a_declarative_pipeline_runs_here_and_goes_on_on_a_cluster(tmp_path: Path) -> None:
@@ -92,7 +100,7 @@ def test_a_declarative_pipeline_runs_here_and_goes_on_on_a_cluster(tmp_path: Pat
             client.produce("page_views", 1, [shop.page_view(30)])
         (tmp_path / "cluster").mkdir()
         with Cluster(tmp_path / "cluster") as cluster:
-            said = shop.run("run", project, "--master", cluster.url)
+            said = shop.run(*command_of_the_page(cluster.url, project))
             assert len(cluster.finished_applications()) == 2  # each worker had an executor
         assert "bronze: 633 rows" in said
         assert sorted(row["order_id"] for row in rows(project, "silver_orders")) == sorted(

@@ -1,6 +1,6 @@
-"""Tables in an object store, read by the executors of a cluster through Hadoop's S3 file system, while the driver looks
-into the table's log; and a stream whose checkpoint and result are in the store. The jars come from Maven and the store
-is moto's (`make test-s3`); where they are not, this is skipped."""
+"""Tables in an object store, as the page on clusters has it: a broker that puts them there, executors of a cluster that
+read them through Hadoop's S3 file system, and streams with result and checkpoint in the store. The jars come from Maven
+and the store is moto's (`make test-s3`); where they are not, this is skipped."""
 
 from __future__ import annotations
 
@@ -9,16 +9,23 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
-from tests.spark.cluster import Cluster
-from tests.spark.data_dir import DataDir
+from deltalake import DeltaTable
+from tests.cli.test_up import FLIGHT
+from tests.launcher import BrokerProcess
+from tests.snippets import snippets
+from tests.spark.cluster import MASTER, PAGE, Cluster, replaced
 from tests.spark.java import needs_java
 from tests.spark.test_broker_query import free_port
+
+from penstock.clients.rustlog import Client
+from penstock.flight.connect import connect
 
 BUILD = Path(__file__).parents[2] / "build"
 JARS = BUILD / "hadoop-aws"
@@ -26,49 +33,31 @@ MOTO = BUILD / "s3-venv" / "bin" / "moto_server"
 needs_s3 = pytest.mark.skipif(
     not ((JARS / ".ready").exists() and MOTO.exists()), reason="hadoop-aws and moto are not in build/ (make test-s3)"
 )
-CREDENTIALS = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "aws_region": "us-east-1"}
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
+SMALL = {"PENSTOCK_TABLES__ENABLED": "true", "PENSTOCK_LOG__FILE_BYTES": "64KiB", "PENSTOCK_LOG__TAIL_BYTES": "0"}
 START_SECONDS = 120.0
 
-PROGRAM = """
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.executor.memory": "512m",
+    "spark.driver.host": "127.0.0.1",
+}
+"""Of sessions on a small cluster, beside those of the page."""
+
+SEEN = """
 import json
-import os
-import sys
 
-from penstock.spark import session, table
-
-master, jars, root, endpoint, options = sys.argv[1:]
-spark = session(
-    "s3a",
-    **{
-        "spark.master": master,
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.executor.memory": "512m",
-        "spark.driver.extraClassPath": jars,
-        "spark.executor.extraClassPath": jars,
-        "spark.hadoop.fs.s3a.endpoint": endpoint,
-        "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
-        "spark.hadoop.fs.s3a.path.style.access": "true",
-        "spark.hadoop.fs.s3a.access.key": "test",
-        "spark.hadoop.fs.s3a.secret.key": "test",
-    },
-)
-given = {f"tables.option.{name}": value for name, value in json.loads(options).items()}
-orders = table(spark, "orders", path=root, **{"tables.url": "s3://lake/penstock"}, **given)
 found = {
     "files": sorted({name.partition("://")[0] for name in orders.inputFiles()}),
     "counts": [tuple(row) for row in orders.groupBy("partition").count().orderBy("partition").collect()],
     "hosts": spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1,
 }
-stream = spark.readStream.format("penstock").option("path", root).option("subscribe", "orders")
-stream = stream.options(**{"tables.url": "s3://lake/penstock"}, **given).option("startingOffsets", "earliest").load()
-query = stream.writeStream.format("parquet").trigger(availableNow=True).option("path", "s3a://lake/copy")
-query.option("checkpointLocation", "s3a://lake/checkpoints/copy").start().awaitTermination()
-found["streamed"] = spark.read.parquet("s3a://lake/copy").count()
 print("found", json.dumps(found))
 spark.stop()
 """
+"""After the page's last program."""
 
 
 @contextmanager
@@ -91,32 +80,78 @@ def moto() -> Iterator[str]:
             process.kill()
 
 
+def programs() -> list[str]:
+    """Those of the page, from one `import penstock.spark` to the next: each is a process."""
+    found: list[str] = []
+    for snippet in snippets(PAGE):
+        if snippet.language == "python" and not snippet.why_not:
+            if snippet.text.startswith("import penstock.spark\n"):
+                found.append("")
+            found[-1] += snippet.text
+    return found
+
+
+def configuration() -> str:
+    [found] = [snippet.text for snippet in snippets(PAGE) if snippet.language == "toml"]
+    return found
+
+
+def run(program: str, places: Mapping[str, str], directory: Path) -> str:
+    """What it prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", replaced(program, places)],
+        capture_output=True,
+        text=True,
+        timeout=500,
+        env=os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"},
+        cwd=directory,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+    return done.stdout
+
+
+def fill(broker: BrokerProcess) -> None:
+    """Records of which most are in the table soon, and the rest in the log alone."""
+    with Client(*broker.endpoint("rustlog")) as client:
+        client.create_topic("orders", 2)
+        for number in range(20):
+            client.produce("orders", 0, [b"%04096d" % number])
+        for number in range(33):
+            client.produce("orders", 1, [b"%04096d" % number])
+    deadline = time.monotonic() + START_SECONDS
+    log = connect({"bootstrap.servers": broker.address("flight")})
+    while (info := log.table("orders")) is None or not DeltaTable.is_deltatable(info.url, info.options):
+        assert time.monotonic() < deadline, "there is no table"
+        time.sleep(0.5)
+
+
 @needs_java
 @needs_s3
 @pytest.mark.spark
-def test_executors_read_a_topics_table_from_an_object_store(data_dir: DataDir, tmp_path: Path) -> None:
-    with moto() as endpoint:
-        options = {**CREDENTIALS, "aws_endpoint": endpoint, "aws_allow_http": "true", "aws_conditional_put": "etag"}
-        data_dir.create("orders", 2)
-        data_dir.fill("orders", 0, 20)
-        data_dir.fill("orders", 1, 30)
-        data_dir.to_tables("s3://lake/penstock", options)
-        data_dir.fill("orders", 1, 3)  # and what is in the log alone
-        jars = os.pathsep.join(str(jar) for jar in JARS.glob("*.jar"))
-        with Cluster(tmp_path) as cluster:
-            done = subprocess.run(
-                [sys.executable, "-c", PROGRAM, cluster.url, jars, str(data_dir.root), endpoint, json.dumps(options)],
-                capture_output=True,
-                text=True,
-                timeout=500,
-                env=os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"},
-                cwd=tmp_path,
-            )
-    said = [line.removeprefix("found ") for line in done.stdout.splitlines() if line.startswith("found ")]
-    assert said, done.stdout + done.stderr[-4000:]
-    assert json.loads(said[0]) == {
-        "files": ["s3a"],
-        "counts": [[0, 20], [1, 33]],
-        "hosts": 2,
-        "streamed": 53,
-    }
+def test_the_page_on_clusters_with_an_object_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    first, second = programs()
+    (tmp_path / "cluster").mkdir()
+    with moto() as endpoint, Cluster(tmp_path / "cluster") as cluster:
+        settings = tmp_path / "penstock.toml"
+        settings.write_text(replaced(configuration(), {"http://store:9000": endpoint}))
+        flags = ("--config", str(settings), *FLIGHT)
+        with BrokerProcess(tmp_path / "data", *flags, **SMALL | CREDENTIALS).ready() as broker:
+            fill(broker)
+            own = {"spark.master": cluster.url, **SETTINGS}
+            places = {
+                f'"spark.master": "{MASTER}"': ", ".join(f'"{key}": "{value}"' for key, value in own.items()),
+                "10.0.0.2:8815": broker.address("flight"),
+                "http://store:9000": endpoint,
+            }
+            alone = {'"spark.executor.cores": "2"': '"spark.executor.cores": "1"', "/shared": str(tmp_path)}
+            said = run(first, places | alone, tmp_path)
+            assert "|        1|   33|" in said
+            store = {"AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
+            copied = DeltaTable("s3://lake/orders", storage_options=store).to_pyarrow_table()
+            assert Counter(copied["partition"].to_pylist()) == {0: 20, 1: 33}
+            said = run(second + SEEN, places | {"/opt/hadoop-aws": str(JARS)}, tmp_path)
+    *shown, last = said.splitlines()
+    assert "|        1|   33|" in shown and "53" in shown
+    assert json.loads(last.removeprefix("found ")) == {"files": ["s3a"], "counts": [[0, 20], [1, 33]], "hosts": 2}
