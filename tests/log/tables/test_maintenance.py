@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -46,7 +48,8 @@ def files(*sizes: int, rows: int = 10, seconds: int = 1) -> list[TableFile]:
         ((100, 10, 10, 10, 10, 200), [[1, 2, 3, 4]]),  # large ones stay
         ((40, 10, 10, 10, 10), [[0, 1, 2, 3, 4]]),  # half of the result at most
         ((41, 10, 10, 10, 10), [[1, 2, 3, 4]]),
-        ((10, 10, 100, 10, 10), []),  # only neighbours
+        ((10, 10, 100, 10, 10), [[0, 1]]),  # only neighbours; nothing will be added to the first two any more
+        ((6, 6), [[0, 1]]),  # half as many files are enough for an eighth of the target
         ((1, 1, 60), []),  # the last one is more than half
     ],
 )
@@ -63,20 +66,34 @@ def test_files_far_apart_in_time_stay_apart() -> None:
 @settings(max_examples=scaled(25))
 @given(st.lists(st.integers(1, 20), min_size=50, max_size=150))
 def test_a_record_is_written_again_only_a_few_times(sizes: list[int]) -> None:
-    """Compaction after every build, which is the worst that can be asked for."""
+    held, written = merged_after_each(sizes, 1000)
+    assert written <= 6 * sum(sizes)
+    assert [file.first for file in held] == [0, *(file.end for file in held[:-1])]
+    assert len(held) < 30
+
+
+def test_no_small_files_stay_between_large_ones() -> None:
+    """Those that fit into neither neighbour become one."""
+    sizes = [random.Random(number).randint(13, 19) for number in range(200)]
+    held, written = merged_after_each(sizes, 256)
+    assert len(held) < 3 * sum(sizes) / 256
+    assert written < 1.5 * sum(sizes)
+
+
+def merged_after_each(sizes: Iterable[int], target: int) -> tuple[list[TableFile], int]:
+    """The files after compaction after every build, which is the worst that can be asked for, and the bytes that it
+    wrote."""
     held: list[TableFile] = []
     written = 0
     for i, size in enumerate(sizes):
         held.append(TableFile(str(i), 0, i, i + 1, 1, size, 0, 0))
-        while runs := maintenance.runs_to_merge(held, 1000, 8):
+        while runs := maintenance.runs_to_merge(held, target, maintenance.MIN_FILES):
             for run in runs:
                 at = held.index(run[0])
                 total = sum(file.bytes for file in run)
                 held[at : at + len(run)] = [TableFile(f"m{i}", 0, run[0].first, run[-1].end, 1, total, 0, 0)]
                 written += total
-    assert written <= 6 * sum(sizes)
-    assert [file.first for file in held] == [0, *(file.end for file in held[:-1])]
-    assert len(held) < 30
+    return held, written
 
 
 def test_compaction_keeps_every_record_and_the_ends(source: Source) -> None:

@@ -23,6 +23,9 @@ logger = logging.getLogger(__name__)
 
 TARGET_BYTES: Final = 256 << 20
 MIN_FILES: Final = 8
+SMALL: Final = (
+    1 / 8
+)  # of the target: merging so little sooner costs little, and queries of small tables open fewer files
 KEEP_SECONDS: Final = 7 * 24 * 3600
 CHECKPOINT_EVERY: Final = 50  # versions
 
@@ -35,28 +38,30 @@ _SECOND: Final = 1_000_000
 def runs_to_merge(
     files: Sequence[TableFile], target_bytes: int, min_files: int, max_seconds: float | None = None
 ) -> list[list[TableFile]]:
-    """Runs of adjacent files of one partition to merge: those that fill a file of the target size, and those with many
-    files. Each file is at most half of the merged one, so that records are not rewritten over and over."""
+    """Runs of adjacent files of one partition to merge: those that fill a file of the target size, those to which no
+    file will be added any more, and those with many files, or half as many while they are small. Each file is at most
+    half of the merged one, so that records are not rewritten over and over."""
     found: list[list[TableFile]] = []
     run: list[TableFile] = []
 
-    def settle() -> None:
+    def settle(complete: bool) -> None:
         size = sum(file.bytes for file in run)
         while len(run) > 1 and 2 * run[0].bytes > size:
             size -= run.pop(0).bytes
         even = 2 * max((file.bytes for file in run), default=0) <= size
-        if len(run) > 1 and even and (2 * size >= target_bytes or len(run) >= min_files):
+        many = min_files // 2 if size <= target_bytes * SMALL else min_files
+        if len(run) > 1 and even and (complete or 2 * size >= target_bytes or len(run) >= many):
             found.append(run.copy())
         run.clear()
 
     for file in files:
         if file.bytes >= target_bytes or file.lost:  # nothing to merge
-            settle()
+            settle(complete=True)
             continue
         if run and not _together([*run, file], target_bytes, max_seconds):
-            settle()
+            settle(complete=True)
         run.append(file)
-    settle()
+    settle(complete=False)
     return found
 
 
