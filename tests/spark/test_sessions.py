@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.spark.java import needs_java
 
-from penstock.spark.sessions import _problem, with_retries
+from penstock.spark.sessions import UNIX_SOCKETS, _problem, with_retries, worker_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,6 +36,55 @@ def test_a_local_master_runs_tasks_again(master: str, made: str) -> None:
 
 def test_a_session_waits_for_workers_that_come_up_late(spark: SparkSession) -> None:
     assert spark.conf.get("spark.python.authenticate.socketTimeout") == "120s"
+
+
+def test_local_workers_have_unix_sockets_that_only_their_user_may_open() -> None:
+    before = os.umask(0o022)
+    try:
+        assert worker_settings("local[2]")[UNIX_SOCKETS] == "true"
+        assert UNIX_SOCKETS not in worker_settings("spark://h:7077")
+        assert UNIX_SOCKETS not in worker_settings("")
+        os.umask(0o002)
+        assert UNIX_SOCKETS not in worker_settings("local[2]")
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("module", "printed"), [("pyspark.daemon", True), ("penstock.spark.worker_daemon", False)])
+def test_a_worker_whose_socket_is_closed_ends_without_a_word(tmp_path: Path, module: str, printed: bool) -> None:
+    """Spark closes them when they are idle, or when it has enough rows."""
+    environment = os.environ | {
+        "PYTHON_UNIX_DOMAIN_ENABLED": "true",
+        "PYTHON_WORKER_FACTORY_SOCK_DIR": str(tmp_path),
+        "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "true",
+        "SPARK_REUSE_WORKER": "1",
+    }
+    command = [sys.executable, "-m", module, "pyspark.worker"]
+    with subprocess.Popen(
+        command, cwd="/", env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as daemon:
+        assert daemon.stdin is not None and daemon.stdout is not None and daemon.stderr is not None
+        path = daemon.stdout.read(int.from_bytes(daemon.stdout.read(4), "big"))
+        with socket.socket(socket.AF_UNIX) as worker:
+            worker.connect(path)
+            pid = int.from_bytes(worker.recv(4), "big")
+        deadline = time.monotonic() + 60
+        while alive(pid):
+            assert time.monotonic() < deadline, "the worker is still there"
+            time.sleep(0.02)
+        daemon.stdin.close()
+        said = daemon.stderr.read().decode()
+    assert ("BrokenPipeError" in said) is printed, said
+    assert printed or not said
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 @pytest.mark.process

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from functools import cache
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 TASK_ATTEMPTS: Final = 4  # Spark's default on clusters
 WORKER_SECONDS: Final = 120  # a busy machine may need more than Spark's 15 s until a worker authenticates
 CHECK_SECONDS: Final = 60.0
+UNIX_SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
 
 _LOCAL: Final = re.compile(r"local(?:\[(\d+|\*)\])?")
 
@@ -31,9 +33,22 @@ def with_retries(master: str) -> str:
     return f"local[{threads[1] or 1},{TASK_ATTEMPTS}]" if threads else master
 
 
-def worker_settings() -> dict[str, str]:
-    """Spark's settings for Python workers that start slowly."""
-    return {"spark.python.authenticate.socketTimeout": f"{WORKER_SECONDS}s"}
+def worker_settings(master: str) -> dict[str, str]:
+    """Spark's settings for Python workers: they may start slowly, and those on this machine use Unix domain sockets,
+    which are faster than TCP. Only the permissions of their files protect these, so the umask must be strict enough."""
+    settings = {"spark.python.authenticate.socketTimeout": f"{WORKER_SECONDS}s"}
+    if master.startswith("local") and _files_are_ours():
+        settings |= {UNIX_SOCKETS: "true", "spark.python.daemon.module": "penstock.spark.worker_daemon"}
+    return settings
+
+
+def _files_are_ours() -> bool:
+    """Whether others may not write to files that this process creates: to connect takes the right to write."""
+    if not hasattr(socket, "AF_UNIX"):
+        return False
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask & 0o022 == 0o022
 
 
 def register(spark: SparkSession) -> None:
@@ -50,12 +65,13 @@ def session(name: str = "penstock", **settings: str) -> SparkSession:
     SessionUnusable.
 
     Spark starts its workers with the first `python3` on PATH, which may be another one without Penstock; so this sets
-    `PYSPARK_PYTHON` unless it is set. Workers may start slowly, and a local session retries tasks of killed workers."""
+    `PYSPARK_PYTHON` unless it is set. Workers may start slowly, and a local session retries tasks of killed workers and
+    talks to them by Unix domain sockets."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name)
-    given = worker_settings() | settings
+    given = worker_settings(settings.get("spark.master", "")) | settings
     if "spark.master" in given:
         given["spark.master"] = with_retries(given["spark.master"])
     for key, value in given.items():

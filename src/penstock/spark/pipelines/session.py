@@ -47,7 +47,7 @@ def configuration(project: Project, master: str) -> dict[str, str]:
         "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
         "spark.sql.warehouse.dir": project.warehouse,
         "spark.sql.execution.arrow.maxRecordsPerBatch": "32768",
-        **worker_settings(),
+        **worker_settings(master),
         # Starting many flows of a declarative pipeline at the same time fails on a busy machine.
         "spark.sql.pipelines.execution.maxConcurrentFlows": "2" if master.startswith("local") else "8",
         "spark.sql.pipelines.maxFlowRetryAttempts": "5",
