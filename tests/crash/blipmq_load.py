@@ -14,6 +14,7 @@ from tests.crash.payloads import id_of, payload_of
 from tests.histories.history import History, Operation, Place, microseconds
 
 HELLO, AUTH, PUBLISH, SUBSCRIBE, ACK, NACK, PING, PONG, POLL, DELIVER = range(1, 11)
+UNKNOWN = "outcome unknown"  # in a NACK's text
 POLL_IDS = 1 << 40  # correlation ids of POLLs: no delivery tag is as large
 TOPIC = "jobs"
 PLACE = Place(TOPIC, 0)
@@ -94,6 +95,15 @@ class Load:
     serial: dict[str, int] = field(default_factory=dict)
 
 
+def refused(history: History, operation: Operation, nack: bytes) -> None:
+    """Note what a NACK promises: that nothing was stored, unless it says that this is unknown."""
+    text = nack[4:].decode()
+    if UNKNOWN in text:
+        operation.error = text
+    else:
+        history.reject(operation, text)
+
+
 def produce(load: Load, port: int, client: str, seed: int) -> None:
     """Publish in bursts, each known to be stored by a PONG, until the connection breaks."""
     rng = random.Random(seed)
@@ -111,7 +121,7 @@ def produce(load: Load, port: int, client: str, seed: int) -> None:
             connection.send(*frames, frame(PING, 1))
             for kind, correlation, payload in connection.until_pong():
                 assert kind == NACK, kind
-                load.history.reject(burst.pop(correlation), payload[4:].decode())
+                refused(load.history, burst.pop(correlation), payload)
             for operation in burst.values():
                 load.history.acknowledge(operation)
             time.sleep(rng.uniform(0, 0.02))
@@ -163,7 +173,7 @@ class Consumer:
                 self._decide(*delivery)
             else:
                 assert received[0] == NACK and received[1] < POLL_IDS, received
-                history.reject(sent.pop(received[1]), received[2][4:].decode())
+                refused(history, sent.pop(received[1]), received[2])
         for operation in sent.values():
             history.acknowledge(operation)
         return came

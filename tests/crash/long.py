@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import sys
 import tempfile
 import time
@@ -57,7 +56,7 @@ def kills(adapter: Adapter, cycles: int, seed: int, durability: str, note: str =
         try:
             outcomes = run(adapter, campaign, lambda text: print(f"{name}: {text}", flush=True))
         except Exception:
-            _keep(adapter.history)
+            adapter.history.keep()
             raise
     _tell(outcomes.violations, outcomes.history)
     print(
@@ -72,14 +71,7 @@ def _tell(violations: Sequence[Violation], history: History) -> None:
     for violation in violations[:20]:
         print(f"violation: {violation}")
     if violations:
-        _keep(history)
-
-
-def _keep(history: History) -> None:
-    file, path = tempfile.mkstemp(prefix="penstock-history-", suffix=".jsonl")
-    os.close(file)
-    history.dump(path)
-    print(f"the history: python -m tests.histories check {path}", flush=True)
+        history.keep()
 
 
 def all_doors(cycles: int, seed: int) -> int:

@@ -9,6 +9,8 @@ Nothing here talks to a broker.
 from __future__ import annotations
 
 import enum
+import os
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -252,6 +254,13 @@ class History:
         with self._lock, open(path, "wb") as out:
             out.write(encode(Header(VERSION)) + b"\n")
             out.writelines(encode(operation) + b"\n" for operation in self.operations)
+
+    def keep(self) -> None:
+        """Dump it to a new file, and print how to check that again."""
+        file, path = tempfile.mkstemp(prefix="penstock-history-", suffix=".jsonl")
+        os.close(file)
+        self.dump(path)
+        print(f"the history: python -m tests.histories check {path}", flush=True)
 
     @classmethod
     def load(cls, path: str) -> History:

@@ -223,6 +223,8 @@ class Findings:
         violations = check(adapter.history)
         for found in (*violations[:10], *self.unexplained[:10], *self.unjudged):
             print(found)
+        if violations:
+            adapter.history.keep()
         print(f"\n{self.faults} faults and as many kills of brokers, {len(violations)} violations")
         print(f"{len(self.unexplained)} answers not explained, {len(self.unjudged)} rounds not judged")
         print(f"records acknowledged: {adapter.progress()}\n")

@@ -16,6 +16,7 @@ from tests.log.tiered_read_contract import END, fill, hand_over
 from penstock.log import segment, snapshots
 from penstock.log.committer import InlineCommitter
 from penstock.log.engine import Bounds, Records
+from penstock.log.errors import CommitFailed
 from penstock.log.file_engine import FileEngine
 from penstock.log.files import Files
 from penstock.log.kafka import checkpoint
@@ -103,14 +104,16 @@ def test_a_follower_that_was_left_behind_begins_anew() -> None:
 
 
 def test_an_owner_that_was_left_behind_steps_down() -> None:
-    """One that slept while another owned the journal for long, and finds nothing of what it knew."""
+    """One that slept while another owned the journal for long, and finds nothing of what it knew: not even whether its
+    last group was stored before."""
     journal, table = SimJournal(), MemoryTable()
     sleeper = CellHarness(journal, SimDisk())
     sleeper.engine.append([Records(A, [b"its own", b"too"])])
     sleeper.settle()
     log = trimmed_journal(journal, table)
-    sleeper.engine.append([Records(A, [b"late"])])
+    late = sleeper.engine.append([Records(A, [b"late"])])
     sleeper.wait(lambda: bool(sleeper.lost))
+    assert type(late.group.error) is CommitFailed
     assert "another broker owns the journal now, and has for long" in sleeper.lost[0]
     sleeper.close()
     assert b"late" not in [record.value for record in read_all(log.engine, A)]

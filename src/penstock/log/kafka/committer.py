@@ -234,7 +234,8 @@ class KafkaCommitter:
             engine.abandon(LogUnavailable(AWAY.format(self._doubt)), self._unanswered())
 
     def _settle(self, read_back: ReadBack) -> None:
-        """Settle each group without a report after the journal was read: it is stored, or never will be."""
+        """Settle each group without a report after the journal was read: it is stored, or never will be. Only if the
+        part of the journal that would tell has been trimmed, nobody knows."""
         engine = self._engine
         assert engine is not None
         late = 0
@@ -255,7 +256,9 @@ class KafkaCommitter:
             self._disk_failed(error)
             return
         own = read_back.producer is not None or read_back.view.term == self._view.term
-        fenced = FENCED.format(read_back.view.term.number) if read_back.view.term != UNKNOWN else LEFT_BEHIND
+        trimmed = read_back.view.term == UNKNOWN
+        unknown = self._unanswered() if trimmed else []
+        fenced = LEFT_BEHIND if trimmed else FENCED.format(read_back.view.term.number)
         cause: LogError = NotOwner(fenced)
         if own:
             cause = LogUnavailable(f"Kafka did not take it: {self._doubt}")
@@ -273,7 +276,7 @@ class KafkaCommitter:
         else:
             self._lost = True
         if not own or engine.in_flight:
-            engine.abandon(cause)  # groups that were sent and are not in the journal never will be
+            engine.abandon(cause, unknown)  # other groups that are not in the journal never will be
         if late:
             engine.committed_late()
         if own:
