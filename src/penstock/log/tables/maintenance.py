@@ -23,9 +23,7 @@ logger = logging.getLogger(__name__)
 
 TARGET_BYTES: Final = 256 << 20
 MIN_FILES: Final = 8
-SMALL: Final = (
-    1 / 8
-)  # of the target: merging so little sooner costs little, and queries of small tables open fewer files
+SMALL: Final = 1 / 8  # of the target: so little is merged sooner, as queries of small tables open all files
 KEEP_SECONDS: Final = 7 * 24 * 3600
 CHECKPOINT_EVERY: Final = 50  # versions
 
