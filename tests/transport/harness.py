@@ -82,6 +82,7 @@ class EchoSession:
         self.events.append("lost")
 
     yielding = False
+    awaiting_commit = False
 
     def describe_work(self) -> dict[str, str]:
         return {"door": "echo", "peer": self.channel.peer, "request": "echo"}

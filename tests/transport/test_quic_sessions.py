@@ -94,6 +94,7 @@ class EchoStream:
         self.events.append(f"refused {code}")
 
     yielding = False
+    awaiting_commit = False
 
     def describe_work(self) -> dict[str, str]:
         return {"door": "echo"}

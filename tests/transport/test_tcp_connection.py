@@ -128,9 +128,9 @@ def test_a_connection_whose_input_takes_long_lets_others_have_their_turn(
     run(loop, scene)
 
 
-@pytest.mark.parametrize("held", [0, 7])
+@pytest.mark.parametrize(("held", "awaiting_commit"), [(0, False), (7, False), (7, True)])
 def test_what_is_not_answered_is_acknowledged_at_once_and_what_is_answered_by_the_answer(
-    loop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int
+    loop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int, awaiting_commit: bool
 ) -> None:
     armed: list[int] = []
     original = connection_module.Connection.quickack
@@ -156,6 +156,7 @@ def test_what_is_not_answered_is_acknowledged_at_once_and_what_is_answered_by_th
             assert armed == []
             one.echo = False
             one.sessions[0].held = held  # as by a frame whose other half is to come, or an answer that takes time
+            one.sessions[0].awaiting_commit = awaiting_commit
             for count in range(1, 6):
                 writer.write(HELLO)
                 await until(times(count))
@@ -164,6 +165,42 @@ def test_what_is_not_answered_is_acknowledged_at_once_and_what_is_answered_by_th
     run(loop, scene)
     assert len(armed) == 5
     assert all(armed)
+
+
+def test_the_answer_behind_a_commit_acknowledges(loop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "ACK_SECONDS", 3600)
+    armed: list[Connection] = []
+    original = Connection.quickack
+
+    def spy(self: Connection) -> None:
+        armed.append(self)
+        original(self)
+
+    monkeypatch.setattr(Connection, "quickack", spy)
+
+    async def scene() -> None:
+        async with stage(tmp_path) as one:
+            reader, writer = await one.connect()
+            writer.write(HELLO)
+            await reader.readexactly(len(HELLO))
+            session = one.sessions[0]
+            connection = session.channel
+            assert isinstance(connection, Connection)
+            port = connection._port
+            one.echo, session.held, session.awaiting_commit = False, 7, True
+            for _ in range(3):
+                received = len(session.received)
+                writer.write(HELLO)
+                await until(lambda received=received: len(session.received) > received)  # type: ignore[misc]
+                assert port.awaiting_commit == [connection]
+            port.acknowledge_late()  # too early: it is looked at again
+            assert (port.awaiting_commit, armed) == ([connection], [])
+            connection.send(b"committed")
+            port.acknowledge_late()
+            assert (port.awaiting_commit, armed) == ([], [])
+            writer.close()
+
+    run(loop, scene)
 
 
 def test_over_the_limit_of_connections_the_newest_is_closed_and_the_others_stay(loop: str, tmp_path: Path) -> None:

@@ -173,6 +173,10 @@ class RequestPipeline(ABC):
         return self._inbox_bytes + self._input_bytes + self.replies.held_bytes
 
     @property
+    def awaiting_commit(self) -> bool:
+        return bool(self.replies.waiting)
+
+    @property
     def yielding(self) -> bool:
         return self._turn.yielding
 

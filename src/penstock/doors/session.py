@@ -105,6 +105,10 @@ class Session(Protocol):
     def held_bytes(self) -> int:
         """Input buffered and replies waiting for a commit or a read. Above its limit, the transport stops reading."""
 
+    @property
+    def awaiting_commit(self) -> bool:
+        """Whether a reply will be sent as soon as a commit is complete."""
+
 
 SessionFactory = Callable[[Broker, Channel, Identity], Session]
 

@@ -36,6 +36,7 @@ READ_SLACK: Final = 512 << 10  # the most that one read can return beyond a whol
 LINGER_SECONDS: Final = 1.0
 LINGER_BYTES: Final = 64 << 20
 DEFECT: Final = "%s: closed because of an error in the broker; no other connection is touched"
+ACK_SECONDS: Final = 0.002  # for a commit whose reply carries the TCP ACK; the kernel would wait up to 40 ms
 QUICKACK: Final = int(getattr(socket, "TCP_QUICKACK", 0))  # 0: not supported by this system
 
 
@@ -68,12 +69,19 @@ class Port:
     speaking: Mapping[str, str] = field(default_factory=dict)  # protocol → the door bound here that speaks it
     reported: dict[str, float] = field(default_factory=dict)  # host and protocol → time of the last log line
     unacknowledged: list[Connection] = field(default_factory=list)  # for `acknowledge`, in this turn
+    awaiting_commit: list[Connection] = field(default_factory=list)  # for `acknowledge_late`
 
     def acknowledge(self) -> None:
         """One call for all connections that received bytes in one turn of the loop."""
         connections, self.unacknowledged = self.unacknowledged, []
         for connection in connections:
             connection.quickack()
+
+    def acknowledge_late(self) -> None:
+        """One call for all connections whose replies have been waiting for a commit."""
+        connections, self.awaiting_commit = self.awaiting_commit, []
+        for connection in connections:
+            connection.quickack_if_late()
 
     def report_once(self, key: str, now: float) -> bool:
         """True at most once a minute per key. Bounded: a scan from many hosts must not fill the memory."""
@@ -117,6 +125,7 @@ class Connection:
         self._inbox_bytes = 0
         self._ended_in_inbox = False  # end of input follows behind the inbox
         self._unanswered = False  # bytes arrived, and no output has carried an ACK since
+        self._awaiting_commit = False  # listed in `port.awaiting_commit`
 
     # -- called by the event loop
 
@@ -345,13 +354,31 @@ class Connection:
         """Send a TCP ACK early. A client that writes in two parts may send the second only after the first is
         acknowledged, which the kernel delays by up to 40 ms. A reply carries the ACK too, so if one is due soon, wait
         for it and save a segment."""
-        if self.held:
-            port = self._port
-            if not port.unacknowledged:
-                self._loop.call_soon(port.acknowledge)  # after the commit that the reply waits for
-            port.unacknowledged.append(self)
-        else:
+        port = self._port
+        if not self.held:
             self.quickack()
+        elif self._session is not None and self._session.awaiting_commit:
+            if not self._awaiting_commit:
+                self._await_commit()
+        else:
+            if not port.unacknowledged:
+                self._loop.call_soon(port.acknowledge)
+            port.unacknowledged.append(self)
+
+    def _await_commit(self) -> None:
+        self._awaiting_commit = True
+        port = self._port
+        if not port.awaiting_commit:
+            self._loop.call_later(ACK_SECONDS, port.acknowledge_late)
+        port.awaiting_commit.append(self)
+
+    def quickack_if_late(self) -> None:
+        self._awaiting_commit = False
+        if self._unanswered:
+            if self._loop.time() - self._last_activity < ACK_SECONDS:
+                self._await_commit()
+            else:
+                self.quickack()
 
     def quickack(self) -> None:
         if self._unanswered and self._phase is not CLOSED and QUICKACK:

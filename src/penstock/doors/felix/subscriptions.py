@@ -220,6 +220,10 @@ class Subscription:
     def held_bytes(self) -> int:
         return self._replies.held_bytes
 
+    @property
+    def awaiting_commit(self) -> bool:
+        return bool(self._replies.waiting)
+
     # -- called by its readers
 
     def wake(self, reader: PartitionReader) -> None:

@@ -130,6 +130,10 @@ class HttpSession:
     def held_bytes(self) -> int:
         return 0 if self._closed else len(self._http.trailing_data[0]) + self._body_bytes
 
+    @property
+    def awaiting_commit(self) -> bool:
+        return False  # a reply may also take longer than that
+
     # -- requests
 
     def _resume(self) -> None:
