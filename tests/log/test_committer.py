@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 
-from penstock.log.committer import INLINE_BYTES, InlineCommitter, ThreadCommitter
+from penstock.log import committer as committer_module
+from penstock.log.committer import INLINE_BYTES, MAX_POLLS, InlineCommitter, ThreadCommitter
 from penstock.log.engine import CommitGroup, GroupState
 
 
@@ -48,6 +50,10 @@ class ToyLog:
     @property
     def waiting(self) -> bool:
         return bool(self._open)
+
+    @property
+    def gathered(self) -> int:
+        return len(self._open) if self._must_sync and self._size <= INLINE_BYTES else 0
 
     def seal(self) -> Group | None:
         if not self._open:
@@ -243,6 +249,55 @@ def test_small_groups_that_need_no_sync_are_written_at_once(
     assert log.disk == [["a"]]
 
 
+async def one_in_each_turn(log: ToyLog, words: str) -> None:
+    """As when a request arrives while the one before is decoded."""
+    outcomes = []
+    for word in words:
+        outcomes.append(log.append(word))
+        await asyncio.sleep(0)
+    await settled(*outcomes)
+
+
+def test_those_who_arrive_while_others_are_decoded_go_with_them(loop: asyncio.AbstractEventLoop) -> None:
+    async def test(log: ToyLog) -> None:
+        await settled(log.append("a"), log.append("b"))  # there is more than one client
+        await one_in_each_turn(log, "cdef")
+
+    log = with_thread(loop, test)
+    assert log.disk == [["a", "b"], list("cdef")]
+
+
+def test_a_group_waits_for_others_a_few_turns_at_most(loop: asyncio.AbstractEventLoop) -> None:
+    async def test(log: ToyLog) -> None:
+        await settled(log.append("a"), log.append("b"))
+        await one_in_each_turn(log, "c" * 100)
+
+    log = with_thread(loop, test)
+    assert len(log.disk[1]) == MAX_POLLS + 1
+
+
+@pytest.mark.parametrize("options", [{"must_sync": False}, {"size": INLINE_BYTES + 1}])
+def test_groups_that_are_large_or_not_synced_wait_for_nobody(
+    loop: asyncio.AbstractEventLoop, options: dict[str, int]
+) -> None:
+    async def test(log: ToyLog) -> None:
+        await settled(log.append("a"), log.append("b"))
+        await one_in_each_turn(log, "cdef")
+
+    log = with_thread(loop, test, **options)
+    assert log.disk[1] == ["c"]
+
+
+def test_a_single_client_is_not_kept_waiting(loop: asyncio.AbstractEventLoop) -> None:
+    async def test(log: ToyLog) -> None:
+        await settled(log.append("a"))
+        log.append("b")
+        await asyncio.sleep(0)
+        assert not log.waiting
+
+    assert with_thread(loop, test).disk == [["a"], ["b"]]
+
+
 def test_other_work_is_done_in_order_and_holds_up_no_group(loop: asyncio.AbstractEventLoop) -> None:
     done: list[int] = []
     may_work = threading.Event()
@@ -384,3 +439,19 @@ def test_small_groups_are_synced_at_once_on_a_quick_disk_and_by_the_thread_on_a_
 
     log = with_thread(loop, test)
     assert log.writers == ["MainThread", "penstock-commit"]
+
+
+def test_a_single_delay_does_not_make_a_disk_slow(
+    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine a quick sync may have to wait for a CPU; a thread would have to wait for it more often."""
+    clock = iter([0.0, 60.0, 60.0, 120.0, 120.0, 180.0, 180.0, 240.0, 240.0, 300.0])  # before and after each write
+    monkeypatch.setattr(committer_module, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+
+    async def test(log: ToyLog) -> None:
+        log._committer._seconds = 0.0001  # type: ignore[union-attr]
+        for word in "abcde":
+            await settled(log.append(word))
+
+    log = with_thread(loop, test)
+    assert log.writers == ["MainThread"] * 4 + ["penstock-commit"]

@@ -1,7 +1,8 @@
 """Group commit: decides when commit groups are written.
 
-Appends made in one turn of the event loop form a group. While a thread writes a group, arriving appends form the next
-one. `ThreadCommitter` is for a running broker; `InlineCommitter` writes on request, for tools and deterministic tests.
+Appends made in one turn of the event loop form a group, or those of a few turns if it must be synced. While a thread
+writes a group, arriving appends form the next one. `ThreadCommitter` is for a running broker; `InlineCommitter` writes
+on request, for tools and deterministic tests.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from typing import Any, Final, Protocol
 logger = logging.getLogger(__name__)
 
 INLINE_BYTES: Final = 64 << 10
+MAX_POLLS: Final = 3  # of the sockets, before a group is synced
 QUICK_SECONDS: Final = 0.0005  # two hand-overs between threads and the loop take a good part of this
+SLOW_SECONDS: Final = 0.002  # longer writes count as this: one of them may have waited for a CPU, not for the disk
 
 
 class Log(Protocol):
@@ -27,6 +30,10 @@ class Log(Protocol):
     @property
     def waiting(self) -> bool:
         """Whether there are appends that are not sealed."""
+
+    @property
+    def gathered(self) -> int:
+        """The number of appends in the open group, if it is small and must be synced; otherwise 0."""
 
     def seal(self) -> Any:
         """Turn the appends so far into a group that can be written; None if there are none. The group has `byte_size`,
@@ -93,7 +100,10 @@ class ThreadCommitter:
         self._writing: Any = None  # the group that the thread is writing
         self._outcome: Exception | None = None  # of that group, after the write
         self._stopped = False
-        self._seconds = 1.0  # recent duration of a write; initially assumed to be slow
+        self._polls = 0  # of the sockets, since the open group has its first append
+        self._gathered = 0  # appends at the last of them
+        self._shared = False  # the group before had more than one append
+        self._seconds = SLOW_SECONDS  # recent duration of a write; initially assumed to be slow
 
     def attach(self, log: Log) -> None:
         self._log = log
@@ -107,6 +117,9 @@ class ThreadCommitter:
         self._scheduled = False
         log = self._log
         if self._writing is not None or self._stopped or log is None:
+            return
+        if inline and self._grows(log):
+            self.request()
             return
         sealed = log.seal()
         if sealed is None:
@@ -122,10 +135,22 @@ class ThreadCommitter:
         self._writing = sealed
         self._commits.put(lambda: self._write_and_tell(log, sealed))
 
+    def _grows(self, log: Log) -> bool:
+        """Whether to poll the sockets again before a sync. It takes as long for one append as for many, and while some
+        were decoded, others arrived. A single client is not kept waiting for others."""
+        appends = log.gathered
+        if self._gathered < appends and self._polls < MAX_POLLS and (appends > 1 or self._shared):
+            self._gathered = appends
+            self._polls += 1
+            return True
+        self._shared = appends > 1
+        self._gathered = self._polls = 0
+        return False
+
     def _write(self, log: Log, sealed: Any) -> Exception | None:
         started = time.perf_counter()
         outcome = _write(log, sealed)
-        self._seconds += (time.perf_counter() - started - self._seconds) / 4
+        self._seconds += (min(time.perf_counter() - started, SLOW_SECONDS) - self._seconds) / 16
         return outcome
 
     def _write_and_tell(self, log: Log, sealed: Any) -> None:

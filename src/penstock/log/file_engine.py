@@ -17,7 +17,7 @@ import msgspec
 
 from penstock.log import recovery, retention, snapshots
 from penstock.log.batch import MAX_BATCH_BYTES, RECORD_BYTES
-from penstock.log.committer import Committer
+from penstock.log.committer import INLINE_BYTES, Committer
 from penstock.log.engine import (
     Appended,
     CommitGroup,
@@ -287,6 +287,13 @@ class FileEngine(Journal):
     @property
     def waiting(self) -> bool:
         return bool(self._open)
+
+    @property
+    def gathered(self) -> int:
+        if not self._syncs or len(self._open) != 1:
+            return 0
+        group = self._open[0]
+        return group.appends if group.byte_size <= INLINE_BYTES else 0
 
     @property
     def has_full_group(self) -> bool:
