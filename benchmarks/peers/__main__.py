@@ -32,7 +32,10 @@ def main() -> None:
         print(f"{'':<12} {program} is not on PATH and is left out. {servers.HOW_TO_GET[program]}")
     found: list[results.Series] = []
     with scratch(options.dir) as directory:
-        peers = Peers(directory, compiled, options.rounds, options.seconds, options.most, options.server, options.door)
+        peers = Peers(
+            directory, compiled, options.rounds, options.seconds, options.most, options.server, options.door,
+            options.against, options.level or servers.LEVELS,
+        )  # fmt: skip
         for name in chosen(options.only):
             began = time.monotonic()
             series = PARTS[name](peers)
@@ -59,6 +62,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", action="append", choices=[*PARTS, *GROUPS], help="only this; may be repeated")
     parser.add_argument("--server", action="append", help="only this one (penstock, redis, nats); may be repeated")
     parser.add_argument("--door", action="append", help="only this door of Penstock's (rustlog, …); may be repeated")
+    parser.add_argument("--level", action="append", choices=servers.LEVELS, help="only this; may be repeated")
+    parser.add_argument("--against", help="directory of another revision's package (its src), to be measured too")
     parser.add_argument("--plain", action="store_true", help="leave the compiled package out")
     parser.add_argument("--rounds", type=int, default=5, help="of every figure (%(default)s)")
     parser.add_argument("--seconds", type=float, default=2.0, help="of one round of one server (%(default)s)")

@@ -16,7 +16,7 @@ from benchmarks import blip_wire
 from benchmarks.peers import conversations, generator, servers
 from benchmarks.peers.generator import Load
 from benchmarks.peers.results import Series
-from benchmarks.peers.servers import SYNCED, WRITTEN, Penstock, Server
+from benchmarks.peers.servers import WRITTEN, Penstock, Server
 from benchmarks.report import percentile
 
 SIZE: Final = 1024
@@ -42,12 +42,14 @@ class Peers:
     most: int = 10_000  # connections, topics, subscriptions, MiB
     only: list[str] | None = None  # servers
     doors: list[str] | None = None
+    against: str | None = None  # where the package of another revision is
+    levels: Sequence[str] = servers.LEVELS
 
     @contextmanager
     def running(self, level: str) -> Iterator[list[Server]]:
         """All servers, started on empty directories, which go with them."""
         with ExitStack() as stack:
-            found = servers.all_of(self.directory, level, self.compiled, self.only)
+            found = servers.all_of(self.directory, level, self.compiled, self.only, self.against)
             for server in found:
                 stack.callback(server.remove)
                 server.start()
@@ -96,7 +98,7 @@ class Tried:
 def table(peers: Peers) -> list[Series]:
     """Requests and processor time by connections, at both levels."""
     found = []
-    for level in (WRITTEN, SYNCED):
+    for level in peers.levels:
         rates = Series(f"rates-{level}", f"1 KiB, {level}: requests each second", "connections × in flight",
                        "requests/s", plotted=False)  # fmt: skip
         costs = Series(f"costs-{level}", f"1 KiB, {level}: processor time of the server", "connections × in flight",
@@ -121,7 +123,7 @@ def table(peers: Peers) -> list[Series]:
 def sizes(peers: Peers) -> list[Series]:
     """Throughput against the size of a record."""
     found = []
-    for level in (WRITTEN, SYNCED):
+    for level in peers.levels:
         series = Series(f"sizes-{level}", f"Throughput by size, 16 connections, {level}", "bytes of a record", "MB/s")
         with peers.running(level) as all_servers:
             pairs = peers.pairs(all_servers)
@@ -138,7 +140,7 @@ def sizes(peers: Peers) -> list[Series]:
 def latency(peers: Peers) -> list[Series]:
     """Percentiles against the offered load: an open loop, whose latencies count from when requests were due."""
     found = []
-    for level in (WRITTEN, SYNCED):
+    for level in peers.levels:
         series = [
             Series(f"latency-p{name}-{level}", f"p{name} by offered load, 1 KiB, 16 connections, {level}",
                    "requests/s offered", "ms")
@@ -241,7 +243,7 @@ def journal(peers: Peers) -> list[Series]:
     memory = Series("start-memory", "Memory after a start by what is stored", "MiB stored", "MiB resident")
     for mebibytes in [each for each in JOURNAL_MIB if each <= peers.most]:
         with ExitStack() as stack:
-            for server in servers.all_of(peers.directory, WRITTEN, peers.compiled, peers.only):
+            for server in servers.all_of(peers.directory, WRITTEN, peers.compiled, peers.only, peers.against):
                 stack.callback(server.remove)
                 server.start()
                 stack.callback(server.stop)

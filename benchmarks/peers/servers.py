@@ -96,9 +96,9 @@ class Server(ABC):
 class Penstock(Server):
     doors = ("RustLog", "FlyMQ", "BlipMQ", "Kimberlite")
 
-    def __init__(self, directory: str, level: str, packages: str | None = None) -> None:
-        """`packages`: where the compiled package is."""
-        self.name = "Penstock compiled" if packages else "Penstock"
+    def __init__(self, directory: str, level: str, packages: str | None = None, name: str = "Penstock") -> None:
+        """`packages`: where the package is, if not here."""
+        self.name = name
         super().__init__(directory, level)
         settings = {
             "SQL__START": "statement",  # its process would be starting while others are measured
@@ -279,10 +279,15 @@ def missing() -> list[str]:
     return [kind.program for kind in PROGRAMS if shutil.which(kind.program) is None]
 
 
-def all_of(directory: str, level: str, compiled: str | None, only: list[str] | None = None) -> list[Server]:
-    """Every server that is there, not started. `compiled`: where that package is, if it was built."""
+def all_of(
+    directory: str, level: str, compiled: str | None, only: list[str] | None = None, against: str | None = None
+) -> list[Server]:
+    """Every server that is there, not started. `compiled`: where that package is, if it was built; `against`: where
+    another revision's is."""
     servers: list[Server] = [Penstock(directory, level)]
     if compiled:
-        servers.append(Penstock(directory, level, compiled))
+        servers.append(Penstock(directory, level, compiled, "Penstock compiled"))
+    if against:
+        servers.append(Penstock(directory, level, os.path.abspath(against), "Penstock before"))
     servers += [kind(directory, level) for kind in PROGRAMS if shutil.which(kind.program) is not None]
     return [server for server in servers if only is None or server.name.split()[0].lower() in only]
