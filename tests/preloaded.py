@@ -1,7 +1,8 @@
 """Brokers that are forked from a process which has imported all that `penstock serve` imports: nearly all of what a
 start takes. Tests of the command line start them as an operator would.
 
-Such a broker is a child of the test's process all the same: that adopts it when the process between them ends."""
+Such a broker is a child of the test's process all the same: that adopts it when the process between them ends. Its
+workers are forked too (`preloaded_workers.py`), and are not its children."""
 
 from __future__ import annotations
 
@@ -11,20 +12,23 @@ import importlib
 import json
 import os
 import pkgutil
+import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
-import traceback
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, AnyStr, Final, NoReturn
 
+from tests.preloaded_workers import Origins, fork_workers_from, run_as
+
 POSSIBLE: Final = sys.platform == "linux"
 ROOT: Final = Path(__file__).resolve().parent.parent  # a test may be in another folder by then
 PACKAGES: Final = ("admin", "doors", "server", "transport", "wire")
+STARTED_WORKERS: Final = {"TEST_WORKERS": "started"}  # in a broker's environment: it starts its workers as always
 _SET_CHILD_SUBREAPER: Final = 36  # of prctl
 
 
@@ -78,12 +82,18 @@ def _adopt_orphans(on: bool) -> None:
 def serve(descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests: with them it ends
     _import_all()
-    with socket.socket(fileno=descriptor) as channel:
+    origins = Origins()
+    with socket.socket(fileno=descriptor) as channel, origins.requests:
         while True:
+            readable, _, _ = select.select([channel, origins.requests], [], [])
+            if origins.requests in readable:
+                origins.pass_on()
+            if channel not in readable:
+                continue
             message, descriptors, _, _ = socket.recv_fds(channel, 1 << 20, 2)
             if not message:
                 return
-            channel.send(_fork(channel, message, descriptors))
+            channel.send(_fork(channel, origins, message, descriptors))
             for each in descriptors:
                 os.close(each)
 
@@ -100,7 +110,7 @@ def _import_all() -> None:
     gc.freeze()
 
 
-def _fork(channel: socket.socket, message: bytes, descriptors: list[int]) -> bytes:
+def _fork(channel: socket.socket, origins: Origins, message: bytes, descriptors: list[int]) -> bytes:
     """The id of a new broker, whose parent has ended."""
     reader, writer = os.pipe()
     if (between := os.fork()) == 0:
@@ -108,9 +118,10 @@ def _fork(channel: socket.socket, message: bytes, descriptors: list[int]) -> byt
             os.write(writer, b"%d" % pid)
             os._exit(0)
         channel.close()
+        origins.close()
         os.close(reader)
         os.close(writer)
-        _run(*json.loads(message), *descriptors)
+        _run(origins.address, *json.loads(message), *descriptors)
     os.close(writer)
     with os.fdopen(reader, "rb") as found:
         pid_of_broker = found.read()
@@ -118,29 +129,19 @@ def _fork(channel: socket.socket, message: bytes, descriptors: list[int]) -> byt
     return pid_of_broker
 
 
-def _run(arguments: list[str], environment: dict[str, str], folder: str, stdout: int, stderr: int) -> NoReturn:
+def _run(
+    origins: str, arguments: list[str], environment: dict[str, str], folder: str, stdout: int, stderr: int
+) -> NoReturn:
     from penstock.cli.main import main
 
-    code: object = 1
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        for here, there in ((stdout, 1), (stderr, 2)):
-            os.dup2(here, there)
-            os.close(here)
-        os.chdir(folder)
-        os.environ.clear()
-        os.environ.update(environment)
+    def work() -> None:
         sys.argv = ["penstock", *arguments]
+        if not STARTED_WORKERS.items() <= environment.items():
+            fork_workers_from(origins)
         main()
-        code = 0
-    except SystemExit as end:
-        code = end.code
-    except BaseException:  # noqa: BLE001 - a copy must not go on where its original does
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code if isinstance(code, int) else int(code is not None))
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    run_as(work, environment, folder, stdout, stderr)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from tests.histories.checker import Violation, check
 from tests.histories.history import History, Place
 from tests.launcher import RestartableBroker
 from tests.ports import steady_port
+from tests.preloaded import STARTED_WORKERS
 
 from penstock.clients.rustlog import Client, RustLogError
 from penstock.flight.client import FlightLog
@@ -88,7 +89,7 @@ class SparkBroker(RestartableBroker):
     def __init__(self, directory: str, durability: str) -> None:
         self.flight = f"127.0.0.1:{steady_port()}"
         doors = {"rustlog": "127.0.0.1:0", "flight": self.flight}
-        super().__init__(directory, durability, doors=doors, settings=SETTINGS)
+        super().__init__(directory, durability, doors=doors, settings=SETTINGS | STARTED_WORKERS)
 
 
 class Driver:

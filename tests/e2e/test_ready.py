@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from tests.launcher import BrokerProcess
 from tests.ports import steady_port
+from tests.preloaded import STARTED_WORKERS
 from tests.process_stats import workers
 
 from penstock.clients.kimberlite import KimberliteClient, RetryPolicy
@@ -50,7 +51,7 @@ def test_a_query_is_served_as_soon_as_the_first_port_takes_connections(tmp_path:
 def test_sql_may_be_loaded_before_the_first_port_takes_connections(tmp_path: Path) -> None:
     rustlog = steady_port()
     flags = ("--listen", f"rustlog=127.0.0.1:{rustlog}")
-    with BrokerProcess(tmp_path, *flags, PENSTOCK_SQL__START="broker") as broker:
+    with BrokerProcess(tmp_path, *flags, PENSTOCK_SQL__START="broker", **STARTED_WORKERS) as broker:
         first_connection(("127.0.0.1", rustlog))
         (sql,) = workers(broker.process.pid, "penstock.workers.sql.main")
         loaded = Path(f"/proc/{sql}/maps").read_text()
@@ -59,7 +60,7 @@ def test_sql_may_be_loaded_before_the_first_port_takes_connections(tmp_path: Pat
 
 
 def test_a_query_waits_for_a_process_that_was_killed_and_is_started_again(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path) as broker:
+    with BrokerProcess(tmp_path, **STARTED_WORKERS) as broker:
         address = broker.ready().address("kimberlite")
         with KimberliteClient(address, tenant=1, retry=ONCE, timeout=DEADLINE) as client:
             for number in range(3):
@@ -78,7 +79,7 @@ def ready(address: str) -> tuple[int, str]:
 
 
 def test_a_broker_whose_flight_process_is_away_is_not_ready_until_that_is_back(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path, "--listen", "flight=127.0.0.1:0") as broker:
+    with BrokerProcess(tmp_path, "--listen", "flight=127.0.0.1:0", **STARTED_WORKERS) as broker:
         address = broker.ready().address("http")
         assert ready(address) == (200, "ready")
         (worker,) = workers(broker.process.pid, "penstock.workers.flight.main")

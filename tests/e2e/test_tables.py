@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.launcher import BrokerProcess, penstock
+from tests.preloaded import STARTED_WORKERS
 from tests.process_stats import workers
 
 from penstock.clients.blipmq import Client as BlipMq
@@ -154,7 +155,7 @@ def test_after_a_start_the_first_read_of_a_table_finds_everything_loaded(tmp_pat
         client.create_topic("filler", 1)
         fill(client, "filler")
         handed_over(tmp_path)
-    with running(tmp_path, PENSTOCK_SQL__START="connection") as broker:
+    with running(tmp_path, PENSTOCK_SQL__START="connection", **STARTED_WORKERS) as broker:
         pid = broker.process.pid
         (sql,) = workers(pid, "penstock.workers.sql.main")
         assert "deltalake" in libraries(pid) and "deltalake" in libraries(sql) and "duckdb" in libraries(sql)
@@ -198,7 +199,7 @@ def test_the_process_that_builds_comes_back_when_killed_and_ends_with_the_broker
             if pid.isdigit() and (stat := _stat(int(pid))) and stat[1] == str(parent)
         ]
 
-    with running(tmp_path) as broker:
+    with running(tmp_path, **STARTED_WORKERS) as broker:
         with RustLog(*broker.endpoint("rustlog")) as client:
             client.create_topic("filler", 1)
             assert children(broker.process.pid) == []  # it is not started before there is something to do

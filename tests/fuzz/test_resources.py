@@ -40,6 +40,7 @@ from tests.fuzz.wire import (
     string,
 )
 from tests.launcher import BrokerProcess
+from tests.preloaded import STARTED_WORKERS
 from tests.process_stats import children, open_files, resident_bytes
 
 MIB = 1 << 20
@@ -131,7 +132,7 @@ class Besieged:
 @contextmanager
 def besieged(directory: Path, **settings: str) -> Iterator[Besieged]:
     settings = {"log__file_bytes": "64MiB"} | settings  # open files are counted: no more of them than are needed
-    environment = {f"PENSTOCK_{name.upper()}": value for name, value in settings.items()}
+    environment = STARTED_WORKERS | {f"PENSTOCK_{name.upper()}": value for name, value in settings.items()}
     with BrokerProcess(directory, "--durability", "written", "--log-level", "warning", **environment) as broker:
         broker.ready()
         with Wire(broker.endpoint("rustlog")) as wire:

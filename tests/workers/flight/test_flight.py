@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import flight
 from tests.launcher import BrokerProcess
+from tests.preloaded import STARTED_WORKERS
 from tests.workers.flight.seeded_flight_broker import ACME, HOUR, OPEN, Maker, Seen, client, get, made, rows
 
 from penstock.clients.rustlog import Client
@@ -39,7 +40,8 @@ def seeded_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeededBr
         first_at = maker.now
         fill(maker)
         seen = {name: maker.seen(name) for name in ("plain", "gaps", "old", "lots")}
-    with BrokerProcess(path, *OPEN, PENSTOCK_FLIGHT__STREAMS="6", PENSTOCK_LIMITS__TENANT_SHARE="1") as broker:
+    limits = {"PENSTOCK_FLIGHT__STREAMS": "6", "PENSTOCK_LIMITS__TENANT_SHARE": "1"}
+    with BrokerProcess(path, *OPEN, **limits, **STARTED_WORKERS) as broker:
         yield SeededBroker(broker.ready(), client(broker), seen, first_at)
 
 

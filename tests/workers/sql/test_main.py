@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import pytest
 from tests.flight.directories import Directory
 from tests.launcher import BrokerProcess, penstock
+from tests.preloaded import STARTED_WORKERS
 from tests.process_stats import workers
 
 from penstock.broker.broker import Broker
@@ -82,7 +83,8 @@ def seeded_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def broker(seeded_dir: Path) -> Iterator[BrokerProcess]:
-    with BrokerProcess(seeded_dir, PENSTOCK_TABLES__ENABLED="true", PENSTOCK_SQL__SECONDS="5") as process:
+    settings = {"PENSTOCK_TABLES__ENABLED": "true", "PENSTOCK_SQL__SECONDS": "5"}
+    with BrokerProcess(seeded_dir, **settings, **STARTED_WORKERS) as process:
         yield process.ready()
 
 
