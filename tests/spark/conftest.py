@@ -6,11 +6,13 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from tests.spark.data_dir import DataDir
 from tests.spark.java import REASON, java_is_there
+
+from penstock.spark.pipelines.session import CONNECT_PLUGIN, CONNECT_SERVICE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,12 +26,15 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.streaming.pollingDelay": "10ms",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.plugins": CONNECT_PLUGIN,
+    "spark.connect.grpc.binding.address": "localhost",
+    "spark.connect.grpc.binding.port": "0",
 }
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A classic session. Tests of Spark Connect start a process of their own: a process has one kind or the other."""
+    """A classic session, in a JVM that serves Spark Connect as well."""
     if not java_is_there():
         pytest.skip(REASON)
     from penstock.spark import session
@@ -45,6 +50,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     made.sparkContext.setLogLevel("ERROR")
     yield made
     made.stop()
+
+
+@pytest.fixture(scope="session")
+def connect_server(spark: SparkSession) -> str:
+    """The address of the Spark Connect server. Its clients are processes of their own: a process has either a classic
+    session or one of this kind."""
+    service = getattr(cast(Any, spark)._jvm, CONNECT_SERVICE)
+    return f"sc://localhost:{getattr(service, 'MODULE$').localPort()}"
 
 
 @pytest.fixture

@@ -1,29 +1,31 @@
-"""Spark Connect: the client is one process, the server another; neither shares objects with the other. In a process of
-its own, because a process has either a classic session or one of this kind."""
+"""Spark Connect: the client is one process, the server another; neither shares objects with the other. The server is in
+the JVM of the session that tests share; clients are processes of their own, because a process has either a classic
+session or one of this kind."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pytest
+from tests.cli.test_up import FLIGHT
+from tests.launcher import BrokerProcess
+from tests.spark import shop
 from tests.spark.data_dir import DataDir
-from tests.spark.java import needs_java
+
+from penstock.clients.rustlog import Client
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 PROGRAM = """
 import sys
 from pyspark.sql import SparkSession
 from penstock.spark import decode, register, table
 
-path, checkpoint = sys.argv[1:]
-spark = (
-    SparkSession.builder.remote("local[2]")
-    .config("spark.ui.enabled", "false")
-    .config("spark.sql.shuffle.partitions", "2")
-    .getOrCreate()
-)
+server, path, checkpoint = sys.argv[1:]
+spark = SparkSession.builder.remote(server).getOrCreate()
 assert type(spark).__module__.startswith("pyspark.sql.connect")
 rows = spark.read.format("penstock").option("path", path).option("subscribe", "t").load()
 print("found", rows.count(), rows.where("partition = 1").count(), rows.count())
@@ -50,22 +52,18 @@ spark.stop()
 """
 
 
-@needs_java
-@pytest.mark.spark
-def test_the_source_through_spark_connect(data_dir: DataDir, tmp_path: Path) -> None:
+def test_the_source_through_spark_connect(connect_server: str, data_dir: DataDir, tmp_path: Path) -> None:
     data_dir.create("t", 2)
     data_dir.fill("t", 0, 20)
     data_dir.to_tables()
     data_dir.fill("t", 1, 10)
-    environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    environment["SPARK_TESTING"] = "1"  # on a port that is free, instead of always the same
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(data_dir.root), str(tmp_path / "checkpoint")],
+        [sys.executable, "-c", PROGRAM, connect_server, str(data_dir.root), str(tmp_path / "checkpoint")],
         capture_output=True,
         text=True,
         timeout=500,
-        env=environment,
         cwd=tmp_path,
+        check=False,
     )
     said = [
         line
@@ -75,3 +73,19 @@ def test_the_source_through_spark_connect(data_dir: DataDir, tmp_path: Path) -> 
     assert said == ["found 30 10 30", "decoded 20 10", "table 28", "streamed 30 2", "refused True"], (
         done.stdout + done.stderr[-4000:]
     )
+
+
+def test_a_declarative_pipeline_is_checked_on_a_server(
+    spark: SparkSession, connect_server: str, tmp_path: Path
+) -> None:
+    """A dry run resolves all that the template defines, and writes nothing."""
+    before = {table.name for table in spark.catalog.listTables()}
+    with BrokerProcess(tmp_path / "data", *FLIGHT).ready() as broker:
+        project = shop.project(tmp_path / "shop", "declarative", broker.address("flight"))
+        with Client(*broker.endpoint("rustlog")) as client:
+            for topic in ("orders", "page_views", "payments"):
+                client.create_topic(topic, 2)
+        said = shop.run("dry-run", project, "--master", connect_server)
+        assert "checked after" in said
+        assert not (project / "state" / "warehouse").exists()
+        assert {table.name for table in spark.catalog.listTables()} == before
