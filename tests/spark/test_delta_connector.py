@@ -13,11 +13,14 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from tests.cli.test_up import FLIGHT
+from tests.launcher import BrokerProcess
 from tests.spark import shop
 from tests.spark.data_dir import DataDir
 from tests.spark.java import needs_java
 
 from penstock.broker.names import DEFAULT_SCOPE
+from penstock.clients.rustlog import Client
 from penstock.log.tables.location import table_ref
 
 JARS = Path(__file__).parents[2] / "build" / "delta-connector"
@@ -113,57 +116,48 @@ def test_deltas_own_connector_reads_topics_and_pipeline_tables(data_dir: DataDir
     }
 
 
-DATASETS = """
-from pyspark import pipelines as dp
-from pyspark.sql import DataFrame, SparkSession
-
-from penstock.spark.pipelines import current
-
-spark = SparkSession.active()
-
-
-@dp.table(partition_cols=["partition"])
-def raw() -> DataFrame:
-    reader = spark.readStream.format("penstock").options(**current().broker).option("subscribe", "orders")
-    return reader.option("startingOffsets", "earliest").load()
-
-
-@dp.materialized_view
-def counts() -> DataFrame:
-    return spark.read.table("raw").groupBy("partition").count()
-"""
-
-
 @needs_java
 @needs_connector
 @pytest.mark.spark
-def test_a_declarative_pipeline_with_tables_in_delta(data_dir: DataDir, tmp_path: Path) -> None:
-    """Run twice: the second run adds to the streaming table and computes the materialized view anew."""
-    data_dir.create("orders", 2)
-    data_dir.fill("orders", 0, 20)
-    project = shop.project(tmp_path / "shop", "declarative", "")
-    for file in (project / "transformations").iterdir():
-        file.unlink()
-    (project / "transformations" / "datasets.py").write_text(DATASETS)
-    (project / "report.py").unlink()
-    file = project / "pipeline.toml"
-    text = file.read_text().replace('format = "parquet"', 'format = "delta"')
-    text = text.replace('"bootstrap.servers" = ""', f'path = "{data_dir.root}"')
-    jars = ",".join(str(jar) for jar in JARS.glob("*.jar"))
-    file.write_text(f'{text}\n"spark.jars" = "{jars}"\n"spark.databricks.delta.snapshotPartitions" = 1\n')
-    shop.run("run", project)
-    data_dir.fill("orders", 1, 3)
-    shop.run("run", project)
+def test_the_declarative_template_with_tables_in_delta(tmp_path: Path) -> None:
+    """The whole template, run twice: the second run adds to the streaming tables and computes the materialized views
+    anew, and the first results are an older version of them."""
+    with BrokerProcess(tmp_path / "data", *FLIGHT).ready() as broker:
+        project = shop.project(tmp_path / "shop", "declarative", broker.address("flight"))
+        file = project / "pipeline.toml"
+        text = file.read_text().replace('format = "parquet"', 'format = "delta"')
+        jars = ",".join(str(jar) for jar in JARS.glob("*.jar"))
+        file.write_text(f'{text}\n"spark.jars" = "{jars}"\n"spark.databricks.delta.snapshotPartitions" = 1\n')
+        first = [shop.order(number, number // 60) for number in range(150)]  # minutes 0 to 2
+        second = [shop.order(number, number // 60) for number in range(150, 200)]
+        with Client(*broker.endpoint("rustlog")) as client:
+            for topic in ("orders", "page_views", "payments"):
+                client.create_topic(topic, 1)
+            client.produce("orders", 0, [b"not json", *first, first[0]])
+            client.produce("page_views", 0, [shop.page_view(number) for number in range(30)])
+            client.produce("payments", 0, [shop.payment(number, number // 60) for number in range(1, 150)])
+        assert "bronze: 331 rows" in shop.run("run", project)
+        with Client(*broker.endpoint("rustlog")) as client:
+            client.produce("orders", 0, second)
+        assert "bronze: 381 rows" in shop.run("run", project)
+        assert shop.values(broker, "shop.dead_letters") == [b"not json"]
+        over = [json.loads(value)["minute"][14:16] for value in shop.values(broker, "revenue")]
+    assert sorted(over) == ["00", "00", "01", "01", "02", "02"]  # each minute once, for two products
 
     def rows(table: str, version: int | None = None) -> list[dict[str, Any]]:
-        url = project / "state" / "warehouse" / table
-        return list(DeltaTable(url, version=version).to_pyarrow_table().sort_by("partition").to_pylist())
+        found = DeltaTable(project / "state" / "warehouse" / table, version=version)
+        return list(found.to_pyarrow_table().to_pylist())
 
-    raw = DeltaTable(project / "state" / "warehouse" / "raw")
-    assert raw.metadata().partition_columns == ["partition"]
-    assert sorted((row["partition"], row["offset"]) for row in rows("raw")) == [
-        *((0, offset) for offset in range(20)),
-        *((1, offset) for offset in range(3)),
-    ]
-    assert [row["count"] for row in rows("counts")] == [20, 3]
-    assert 20 in [len(rows("raw", entry["version"])) for entry in raw.history()]
+    def revenue(version: int | None = None) -> shop.Result:
+        return {
+            (row["minute"].strftime("%Y-%m-%dT%H:%M"), row["product"]): (row["orders"], row["revenue"])
+            for row in rows("gold_revenue", version)
+        }
+
+    bronze = DeltaTable(project / "state" / "warehouse" / "bronze")
+    assert bronze.metadata().partition_columns == ["date"]
+    assert len(rows("bronze")) == 381
+    assert sorted(row["order_id"] for row in rows("silver_orders")) == sorted(f"order-{n}" for n in range(200))
+    assert revenue() == shop.revenue(iter([*first, *second]))
+    versions = [entry["version"] for entry in DeltaTable(project / "state" / "warehouse" / "gold_revenue").history()]
+    assert shop.revenue(iter(first)) in [revenue(version) for version in versions]
