@@ -76,7 +76,9 @@ def test_versions_and_typed_tables(spark: SparkSession, data_dir: DataDir) -> No
     keep_up(ref, schemas, {})
     data_dir.fill("orders", 0, 1)  # not in a table yet
     assert table(spark, "orders", **options).count() == 4
-    assert table(spark, "orders", version=0, **options).count() == 2
+    both = "SELECT (SELECT count(*) FROM {now}), (SELECT count(*) FROM {then})"
+    then = table(spark, "orders", version=0, **options)
+    assert spark.sql(both, now=table(spark, "orders", **options), then=then).first() == (4, 2)
     assert table(spark, "orders", version=1, columns=["value"], **options).count() == 3
     assert table(spark, "orders", timestamp=between, **options).count() == 2
     found = typed(spark, "orders", **options)
