@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from types import SimpleNamespace
 
 import pytest
 
-from penstock.log import committer as committer_module
 from penstock.log.committer import INLINE_BYTES, MAX_POLLS, InlineCommitter, ThreadCommitter
 from penstock.log.engine import CommitGroup, GroupState
 
@@ -439,19 +437,3 @@ def test_small_groups_are_synced_at_once_on_a_quick_disk_and_by_the_thread_on_a_
 
     log = with_thread(loop, test)
     assert log.writers == ["MainThread", "penstock-commit"]
-
-
-def test_a_single_delay_does_not_make_a_disk_slow(
-    loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a busy machine a quick sync may have to wait for a CPU; a thread would have to wait for it more often."""
-    clock = iter([0.0, 60.0, 60.0, 120.0, 120.0, 180.0, 180.0, 240.0, 240.0, 300.0])  # before and after each write
-    monkeypatch.setattr(committer_module, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
-
-    async def test(log: ToyLog) -> None:
-        log._committer._seconds = 0.0001  # type: ignore[union-attr]
-        for word in "abcde":
-            await settled(log.append(word))
-
-    log = with_thread(loop, test)
-    assert log.writers == ["MainThread"] * 4 + ["penstock-commit"]

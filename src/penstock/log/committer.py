@@ -21,7 +21,6 @@ logger = logging.getLogger(__name__)
 INLINE_BYTES: Final = 64 << 10
 MAX_POLLS: Final = 3  # of the sockets, before a group is synced
 QUICK_SECONDS: Final = 0.0005  # two hand-overs between threads and the loop take a good part of this
-SLOW_SECONDS: Final = 0.002  # longer writes count as this: one of them may have waited for a CPU, not for the disk
 
 
 class Log(Protocol):
@@ -103,7 +102,7 @@ class ThreadCommitter:
         self._polls = 0  # of the sockets, since the open group has its first append
         self._gathered = 0  # appends at the last of them
         self._shared = False  # the group before had more than one append
-        self._seconds = SLOW_SECONDS  # recent duration of a write; initially assumed to be slow
+        self._seconds = 1.0  # recent duration of a write; initially assumed to be slow
 
     def attach(self, log: Log) -> None:
         self._log = log
@@ -150,7 +149,7 @@ class ThreadCommitter:
     def _write(self, log: Log, sealed: Any) -> Exception | None:
         started = time.perf_counter()
         outcome = _write(log, sealed)
-        self._seconds += (min(time.perf_counter() - started, SLOW_SECONDS) - self._seconds) / 16
+        self._seconds += (time.perf_counter() - started - self._seconds) / 4
         return outcome
 
     def _write_and_tell(self, log: Log, sealed: Any) -> None:
