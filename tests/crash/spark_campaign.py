@@ -229,16 +229,20 @@ def _run_dry(broker: SparkBroker, driver: Driver, producer: Producer, campaign: 
     log = connect({"bootstrap.servers": broker.flight})
     assert isinstance(log, FlightLog)
     end = time.monotonic() + DRY_SECONDS
+    seen = None
     while True:
         late = time.monotonic() > end
-        try:
-            history = _history(log, producer, campaign)
-        except LogUnavailable:  # whoever was killed last is not back yet
-            if late:
-                raise
-        else:
-            if late or not check(history):
-                return history
+        done = _all_commits(campaign)
+        if late or done != seen:  # else there is nothing new to read
+            try:
+                history = _history(log, producer, campaign)
+            except LogUnavailable:  # whoever was killed last is not back yet
+                if late:
+                    raise
+            else:
+                seen = done
+                if late or not check(history):
+                    return history
         if not driver.running:
             driver.start()
         time.sleep(1)
