@@ -17,6 +17,7 @@ import resource
 import signal
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn
@@ -97,7 +98,9 @@ def fork_workers_from(address: str) -> None:
                 requests.connect(address)
                 socket.send_fds(requests, [message], [theirs.fileno(), int(descriptor), 1, 2])
             ours.setblocking(False)
-            return ForkedWorker(int(await asyncio.get_running_loop().sock_recv(ours, 100)))
+            if pid := await asyncio.get_running_loop().sock_recv(ours, 100):
+                return ForkedWorker(int(pid))
+        raise OSError(f"the process that {module} is forked from has ended")
 
     asyncio.create_subprocess_exec = create  # type: ignore[assignment]
 
@@ -120,7 +123,10 @@ class Origins:
         module = json.loads(message)[0]
         if module not in self._channels:
             self._channels[module] = self._start(module, descriptors)
-        socket.send_fds(self._channels[module], [message], descriptors)
+        try:
+            socket.send_fds(self._channels[module], [message], descriptors)
+        except OSError:  # it has ended, and said why
+            self._channels.pop(module).close()
         for each in descriptors:
             os.close(each)
 
@@ -133,6 +139,8 @@ class Origins:
                 for each in descriptors:
                     os.close(each)
                 _serve(module, theirs)
+            except BaseException:  # noqa: BLE001 - a copy must not go on where its original does
+                traceback.print_exc()
             finally:
                 os._exit(0)
         theirs.close()
@@ -188,8 +196,10 @@ def _import_all(module: str) -> Callable[[str], None]:
     if ".tables." in module:  # else it waits as long as tests use all processors
         assert worker.idle_priority
         vars(worker).update(idle_priority=_keep_priority)
-    threads = {_thread_name(each) for each in os.listdir("/proc/self/task") if int(each) != os.getpid()}
-    assert threads <= HARMLESS_THREADS, f"threads are not forked: {threads}"
+    end = time.monotonic() + 60
+    while threads := _threads() - HARMLESS_THREADS:  # a thread has its name when it has had a processor
+        assert time.monotonic() < end, f"threads are not forked: {threads}"
+        time.sleep(0.01)
     gc.collect()
     gc.freeze()
     main: Callable[[str], None] = worker.main
@@ -200,6 +210,10 @@ def _keep_priority() -> None:
     pass
 
 
-def _thread_name(thread: str) -> str:
-    with open(f"/proc/self/task/{thread}/comm") as file:
-        return file.read().strip()
+def _threads() -> set[str]:
+    """The names of all threads but this one."""
+    found = set()
+    for thread in set(os.listdir("/proc/self/task")) - {str(os.getpid())}:
+        with open(f"/proc/self/task/{thread}/comm") as file:
+            found.add(file.read().strip())
+    return found
