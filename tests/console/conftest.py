@@ -56,12 +56,25 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture
-def context(browser: Browser, broker: str) -> Iterator[BrowserContext]:
+@pytest.fixture(scope="module")
+def shared_context(browser: Browser, broker: str) -> Iterator[BrowserContext]:
     context = browser.new_context(base_url=broker, viewport={"width": 1440, "height": 900})
     context.set_default_timeout(PATIENCE)
     yield context
     context.close()
+
+
+@pytest.fixture
+def context(shared_context: BrowserContext, broker: str) -> Iterator[BrowserContext]:
+    """Without anything that a page has stored, or was allowed. A new one takes as long as the whole of most tests."""
+    yield shared_context
+    pages = shared_context.pages or [shared_context.new_page()]
+    session = shared_context.new_cdp_session(pages[0])
+    session.send("Storage.clearDataForOrigin", {"origin": broker, "storageTypes": "all"})
+    for page in pages:
+        page.close()
+    shared_context.clear_cookies()
+    shared_context.clear_permissions()
 
 
 @pytest.fixture
