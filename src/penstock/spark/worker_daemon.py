@@ -4,7 +4,7 @@ Spark closes the socket of a worker that it needs no more: after a minute withou
 (`LIMIT`, `show()`), when the task fails in the JVM. What the worker still writes then goes nowhere: on TCP without
 notice, on a Unix domain socket with EPIPE, for which Spark's own daemon prints a traceback. No row is lost by it: the
 JVM takes a task as done only after the end of its stream, which it has read by then. Processes that plan a read are
-started by Spark's own daemon in any case.
+started by Spark's own daemon in any case, and that of a stream by none.
 """
 
 from __future__ import annotations
