@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
+from penstock.transport import forwarding
 from penstock.transport.endpoint import Endpoint
 from penstock.transport.forwarding import Forwarder
 
@@ -113,6 +114,34 @@ def test_who_waits_when_the_broker_itself_becomes_the_owner_is_handed_over_unrea
             assert await asyncio.get_running_loop().sock_recv(sock, 100) == b"early"
             sock.close()
             writer.close()
+
+    run(test)
+
+
+def test_stopping_does_not_wait_for_an_owner_that_refuses_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if it refuses one in the very moment in which forwarding stops."""
+
+    async def test() -> None:
+        made = Forwarder(100, SECONDS)
+        sock, here = bound()
+        made.add_stream("door", [sock])
+        attempts: list[asyncio.Task[list[tuple[str, socket.socket]]]] = []
+        attempted = asyncio.Event()
+
+        async def refused(_: Endpoint) -> socket.socket:
+            attempts.append(asyncio.create_task(made.stop()))
+            attempted.set()
+            await asyncio.sleep(0)  # `stop` cancels whoever waits for this
+            raise ConnectionRefusedError if len(attempts) == 1 else AssertionError
+
+        monkeypatch.setattr(forwarding, "connect", refused)
+        made.follow({"door": here})
+        _, writer = await connect(here)
+        await attempted.wait()
+        for _, left in await attempts[0]:
+            left.close()
+        assert len(attempts) == 1
+        writer.close()
 
     run(test)
 

@@ -149,15 +149,18 @@ class Forwarder:
         """A socket to the owner's door; None if that door is closed there, or no owner appeared in time."""
         give_up = time.monotonic() + self._wait_seconds
         while (left := give_up - time.monotonic()) > 0:
+            # Not `wait_for`: before Python 3.12 it ignores a cancellation that comes together with the result.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._owner_known.wait(), left)
+                async with asyncio.timeout(left):
+                    await self._owner_known.wait()
             if self._owner is None or not self._owner_known.is_set():
                 continue
             endpoint = self._owner.get(door)
             if endpoint is None:
                 return None
             with contextlib.suppress(OSError, TimeoutError):
-                return await asyncio.wait_for(connect(endpoint), CONNECT_SECONDS)
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    return await connect(endpoint)
             await asyncio.sleep(RETRY_SECONDS)
         logger.warning(
             "%s: a connection was closed, because the journal had no owner for %g s", door, self._wait_seconds
