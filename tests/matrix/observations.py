@@ -40,6 +40,7 @@ SETTINGS: Final = {
     "PENSTOCK_LOG__DURABILITY": "written",
     "PENSTOCK_QUEUES__TTL_SECONDS": "0",
     "PENSTOCK_QUEUES__CAPACITY": "0",
+    "PENSTOCK_QUEUES__BACKOFF_SECONDS": "600",  # a reader that waits for a processor gets nothing twice
 }
 WITH_TABLES: Final = {
     "PENSTOCK_TABLES__ENABLED": "true",

@@ -7,7 +7,9 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import pytest
@@ -50,13 +52,20 @@ def test_local_workers_have_unix_sockets_that_only_their_user_may_open() -> None
         os.umask(before)
 
 
+@pytest.fixture
+def short_path() -> Iterator[str]:
+    """A directory for sockets, whose paths are at most 107 bytes."""
+    with TemporaryDirectory() as path:
+        yield path
+
+
 @pytest.mark.process
 @pytest.mark.parametrize(("module", "printed"), [("pyspark.daemon", True), ("penstock.spark.worker_daemon", False)])
-def test_a_worker_whose_socket_is_closed_ends_without_a_word(tmp_path: Path, module: str, printed: bool) -> None:
+def test_a_worker_whose_socket_is_closed_ends_without_a_word(short_path: str, module: str, printed: bool) -> None:
     """Spark closes them when they are idle, or when it has enough rows."""
     environment = os.environ | {
         "PYTHON_UNIX_DOMAIN_ENABLED": "true",
-        "PYTHON_WORKER_FACTORY_SOCK_DIR": str(tmp_path),
+        "PYTHON_WORKER_FACTORY_SOCK_DIR": short_path,
         "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "true",
         "SPARK_REUSE_WORKER": "1",
     }

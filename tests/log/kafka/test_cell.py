@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +40,12 @@ class Broker(CellHarness):
         self, journal: Journal, files: Files, committing: CommitterSettings = QUIET, name: str = "test"
     ) -> None:
         super().__init__(journal, files, EACH, committing, name)
+
+
+def slow_writes(operation: str) -> None:
+    """For `SimDisk.trace`."""
+    if " write " in operation:
+        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -216,6 +223,17 @@ def test_another_owner(log: Broker, journal: SimJournal) -> None:
     other.settle()
     assert other.lost
     other.close()
+
+
+def test_a_group_that_is_being_written_is_completed_before_the_end(journal: SimJournal) -> None:
+    disk = SimDisk()
+    log = Broker(journal, disk)
+    disk.trace = slow_writes
+    log.engine.snapshot_from(lambda: b"state")
+    appended = append(log, "a", "b")
+    assert log.reopen().snapshot == b"state"
+    assert {state(each) for each in appended} == {GroupState.COMMITTED}
+    log.close()
 
 
 def test_an_empty_disk(log: Broker, journal: SimJournal) -> None:

@@ -444,6 +444,11 @@ class KafkaCommitter:
         finally:
             self._at_upkeep = False
 
+    def _under_way(self) -> bool:
+        """Whether groups were sent that are not completed."""
+        with self._lock:
+            return bool(self._sent or self._writing or self._written)
+
     def drain(self) -> None:
         engine = self._engine
         assert engine is not None
@@ -452,7 +457,7 @@ class KafkaCommitter:
         if self._producer is not None:
             give_up = time.monotonic() + self._settings.patience_seconds
             self._complete()
-            while (self._sent or self._written or engine.waiting) and not self._lost and not self._abandoned:
+            while (self._under_way() or engine.waiting) and not self._lost and not self._abandoned:
                 if time.monotonic() > give_up:
                     self._doubt = self._doubt or "the broker was stopped while groups were on their way"
                     self._give_up_for_now()
