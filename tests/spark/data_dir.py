@@ -10,6 +10,7 @@ from pathlib import Path
 from penstock.broker.broker import Broker
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.security.access import ANONYMOUS
+from penstock.broker.settings import BrokerSettings
 from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.log.batch import Headers
 from penstock.log.committer import InlineCommitter
@@ -24,15 +25,17 @@ SECOND = 1_000_000
 class DataDir:
     """`now` is its clock, in µs; it stands still unless a test moves it."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, settings: BrokerSettings | None = None) -> None:
         root.mkdir()
         self.root = root
         self.now = time.time_ns() // 1000
         self._committer = InlineCommitter()
         self._files = OsFiles(str(root))
-        settings = LogSettings(file_bytes=1 << 20, roll_seconds=3600)
-        self.engine = FileEngine(self._files, settings, committer=self._committer, clock=lambda: self.now)
-        self.broker = Broker(self.engine, clock=lambda: self.now, monotonic=lambda: self.now)
+        log_settings = LogSettings(file_bytes=1 << 20, roll_seconds=3600)
+        self.engine = FileEngine(self._files, log_settings, committer=self._committer, clock=lambda: self.now)
+        self.broker = Broker(
+            self.engine, settings or BrokerSettings(), clock=lambda: self.now, monotonic=lambda: self.now
+        )
 
     @property
     def options(self) -> dict[str, str]:
@@ -42,12 +45,12 @@ class DataDir:
         made, _ = self.broker.topics.create(
             ANONYMOUS, DEFAULT_SCOPE, topic, partitions, TopicSettings(expiry_seconds=expiry)
         )
-        self._commit()
+        self.commit()
         return made.id
 
     def delete(self, topic: str) -> None:
         self.broker.topics.delete(ANONYMOUS, DEFAULT_SCOPE, topic)
-        self._commit()
+        self.commit()
 
     def write(
         self,
@@ -62,7 +65,7 @@ class DataDir:
     ) -> None:
         self.broker.metrics.caller = self.broker.metrics.door(door)
         self.broker.produce.append(ANONYMOUS, DEFAULT_SCOPE, topic, partition, values, keys, headers, expires=expires)
-        self._commit()
+        self.commit()
 
     def fill(self, topic: str, partition: int, count: int) -> list[bytes]:
         """So many records more; what they are tells where they are."""
@@ -74,7 +77,7 @@ class DataDir:
     def trim(self, topic: str, partition: int, start: int) -> None:
         """What retention does."""
         self.engine.trim({partition_id(self.id(topic), partition): start})
-        self._commit()
+        self.commit()
 
     def id(self, topic: str) -> int:
         return self.broker.topics.describe(ANONYMOUS, DEFAULT_SCOPE, topic).topic.id
@@ -87,7 +90,7 @@ class DataDir:
 
         self.now += 3601 * SECOND
         self.broker.maintain(self.now)
-        self._commit()
+        self.commit()
         tailer = Tailer(self._files)
         tailer.refresh()
         names = {topic.id: topic.name for topic in self.broker.topics.list(ANONYMOUS, DEFAULT_SCOPE)}
@@ -102,12 +105,12 @@ class DataDir:
                     ref = table_ref(root, options or {}, *DEFAULT_SCOPE, names[topic], topic)
                     build(ref, tailer.file(closed.sequence), spans)
             self.engine.advance_table_ends({partition: span.end for partition, span in closed.spans.items()})
-            self._commit()
+            self.commit()
 
-    def _commit(self) -> None:
+    def commit(self) -> None:
         while self._committer.run():
             pass
 
     def close(self) -> None:
         self.broker.close()
-        self._commit()
+        self.commit()

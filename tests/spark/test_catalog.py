@@ -92,7 +92,7 @@ def test_versions_and_typed_tables(spark: SparkSession, data_dir: DataDir) -> No
     assert typed(spark, "orders", timestamp=between, **options).columns[-1] == "id"
     assert typed(spark, "orders", version=0, **options).count() == 2
     data_dir.broker.topics.change(ADMINISTRATOR, DEFAULT_SCOPE, "orders", TopicSettings(schema="o"))
-    data_dir._commit()
+    data_dir.commit()
     named = table(spark, "orders_typed", columns=["count", "_offset"], **options)
     assert [tuple(row) for row in named.where("count > 0").collect()] == [(7, 2)]
     assert table(spark, "orders_typed", version=0, **options).columns[-1] == "id"

@@ -48,7 +48,7 @@ def register(data_dir: DataDir, name: str, kind: SchemaKind, definition: Any) ->
     work = data_dir.broker.schemas.register(ANONYMOUS, DEFAULT_SCOPE, name, kind, text)
     work.run()
     work.finish()
-    data_dir._commit()
+    data_dir.commit()
 
 
 def where(data_dir: DataDir) -> dict[str, Any]:

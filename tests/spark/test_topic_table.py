@@ -93,7 +93,7 @@ def test_what_is_not_live_any_more_is_not_there(spark: SparkSession, data_dir: D
     data_dir.to_tables()
     data_dir.trim("t", 0, 4)
     data_dir.broker.state_log.commit((RecordsRemoved(data_dir.id("t"), 0, [6, 7]),))
-    data_dir._commit()
+    data_dir.commit()
     found = topic(spark, data_dir)
     assert rows(found) == rows(source(spark, data_dir))
     values = {bytes(row.value) for row in found.collect()}

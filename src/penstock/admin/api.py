@@ -34,6 +34,7 @@ from penstock.admin.tables import TableRoutes
 from penstock.admin.tenants import TenantRoutes
 from penstock.admin.topics import TopicRoutes
 from penstock.admin.transactions import TransactionRoutes
+from penstock.admin.unity.application import UnityCatalog
 from penstock.admin.users import UserRoutes
 from penstock.broker.broker import Broker
 from penstock.doors.http.replies import JSON, HttpReply, document
@@ -83,6 +84,7 @@ class Api:
         self.broker = broker
         self.router = Router(broker, routes(broker, environment), MISSING, environment.enforced)
         self.registry = Registry(broker)
+        self.unity = UnityCatalog(broker)
         self._document = b""
 
     def open(self, head: RequestHead) -> Admission:

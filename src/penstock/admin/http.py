@@ -1,5 +1,5 @@
-"""The HTTP door: monitoring (`health`), the administration API (`api`), the schema registry (`registry`) and the
-console, on every port.
+"""The HTTP door: monitoring (`health`), the administration API (`api`), the schema registry (`registry`), the
+catalog of tables (`unity`) and the console, on every port.
 
 Its sessions are like those of any protocol. The admin socket (`socket`) gives the same replies."""
 
@@ -13,6 +13,8 @@ from penstock.admin.environment import Environment
 from penstock.admin.health import HealthApplication
 from penstock.admin.registry import application as registry
 from penstock.admin.registry.errors import registry_error
+from penstock.admin.unity import application as unity
+from penstock.admin.unity.errors import unity_error
 from penstock.broker.broker import Broker
 from penstock.broker.security.access import Identity
 from penstock.doors.http.errors import error_reply
@@ -34,6 +36,8 @@ class AdminApplication:
         self._health = health
 
     def open(self, head: RequestHead) -> Admission:
+        if unity.serves(head.path):
+            return self._api.unity.open(head)
         if head.path.startswith(API):
             return self._api.open(head)
         if registry.serves(head.path):
@@ -45,6 +49,8 @@ class AdminApplication:
 
 def refusal(path: str, error: Exception) -> HttpReply:
     """An error in the format of this path."""
+    if unity.serves(path):
+        return unity_error(path, error)
     return registry_error(error) if registry.serves(path) else error_reply(error)
 
 

@@ -141,10 +141,10 @@ def show(settings: AdminTarget, topic: Name, tenant: Tenant = None, namespace: N
 def _show_typed(directory: Directory, topic: Topic) -> None:
     from penstock.broker.tables.table import typed_name
     from penstock.log.tables.location import typed_ref
-    from penstock.log.tables.typed import open_typed
+    from penstock.log.tables.typed import open_delta
 
     ref = typed_ref(directory.ref(topic))
-    if (delta := open_typed(ref)) is None:
+    if (delta := open_delta(ref)) is None:
         return
     name = typed_name(directory.log.state.topics[topic.scope], topic)
     columns = ", ".join(field.name for field in delta.schema().fields)
@@ -158,9 +158,9 @@ def _typed_row(directory: Directory, topic: Topic) -> tuple[object, ...] | None:
 
     from penstock.log.tables.location import TYPED_SUFFIX, typed_ref
     from penstock.log.tables.table import app_id
-    from penstock.log.tables.typed import open_typed
+    from penstock.log.tables.typed import open_delta
 
-    if (delta := open_typed(typed_ref(directory.ref(topic)))) is None:
+    if (delta := open_delta(typed_ref(directory.ref(topic)))) is None:
         return None
     files = pa.table(delta.get_add_actions(flatten=True))
     sums = (sum(files["num_records"].to_pylist()), len(files), sum(files["size_bytes"].to_pylist()), delta.version())

@@ -30,10 +30,10 @@ def typed_ref_of(view: ReadViewMessage) -> TableRef | None:
 
 def open_typed_table(view: ReadViewMessage) -> DeltaTable | None:
     """Its newest version; None if there is none yet. Raises TableUnreadable."""
-    from penstock.log.tables.typed import open_typed
+    from penstock.log.tables.typed import open_delta
 
     ref = typed_ref_of(view)
-    return None if ref is None else open_typed(ref)
+    return None if ref is None else open_delta(ref)
 
 
 def visible_rows(

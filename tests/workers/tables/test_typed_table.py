@@ -53,7 +53,7 @@ class Topic:
         work = schemas.register(ANONYMOUS, DEFAULT_SCOPE, "order", kind, text)
         work.run()
         schema, _ = work.finish()
-        self.data_dir._commit()
+        self.data_dir.commit()
         return schema.id
 
     def write(self, *values: Any, partition: int = 0, door: str = "internal") -> None:

@@ -232,9 +232,13 @@ class Access:
                 raise InvalidName(f"Names that begin with '{INTERNAL}' are the broker's own: '{resource}'")
             raise AccessDenied(f"'{identity.name}' may not {permission} '{resource}'")
 
+    def allows_any(self, identity: Identity, permission: Permission, scope: Scope) -> bool:
+        """Whether `identity` has the permission on something in the scope."""
+        return not self.enforced or self._any(identity, permission, scope)
+
     def require_any(self, identity: Identity, permission: Permission, scope: Scope) -> None:
-        """Raise AccessDenied unless `identity` has the permission on something in the scope."""
-        if self.enforced and not self._any(identity, permission, scope):
+        """Raise AccessDenied unless `allows_any`."""
+        if not self.allows_any(identity, permission, scope):
             self.on_denied(identity, permission, scope, "")
             raise AccessDenied(f"'{identity.name}' may not {permission} anything in '{scope.tenant}'")
 

@@ -107,6 +107,12 @@ class Tables:
         ends = self._ends(found)
         return TableDescription(self._ref(found), ends) if any(ends.values()) else None
 
+    def readable(self, identity: Identity, topic: int) -> Topic | None:
+        """The topic with this id, if this identity may read it: nobody learns about the others from ids."""
+        found = self._state_log.current().topics_by_id.get(topic)
+        allowed = found is not None and self._access.allows(identity, Permission.READ, found.scope, found.name)
+        return found if allowed else None
+
     def typed_name(self, topic: Topic) -> str | None:
         """The name of the topic's typed table in SQL and Flight; None if it has none yet."""
         kept = self._policy.typed and any(self._ends(topic).values())

@@ -12,7 +12,7 @@ import msgspec
 
 from penstock.broker.errors import QuotaReached, TopicNotFound
 from penstock.broker.limits import Limits
-from penstock.broker.names import Scope
+from penstock.broker.names import DEFAULT_SCOPE, Scope
 from penstock.broker.runtime.clock import Clock
 from penstock.broker.runtime.executor import Deferred
 from penstock.broker.runtime.metrics import Metrics
@@ -128,6 +128,18 @@ class Topics:
         if not self._access.enforced:
             return found
         return [topic for topic in found if self._access.allows(identity, Permission.DESCRIBE, scope, topic.name)]
+
+    def namespaces(self, identity: Identity, tenant: str) -> Sequence[str]:
+        """The tenant's namespaces in which this identity may see topics, ordered by name; the default one exists
+        without topics too. Raises AccessDenied if there are none.
+        """
+        default = DEFAULT_SCOPE.namespace
+        names = {default, *(scope.namespace for scope in self._current().topics if scope.tenant == tenant)}
+        allows = self._access.allows_any
+        found = [name for name in sorted(names) if allows(identity, Permission.DESCRIBE, Scope(tenant, name))]
+        if not found:
+            self._access.require_any(identity, Permission.DESCRIBE, Scope(tenant, default))
+        return found
 
     def sizes(self, identity: Identity, scope: Scope) -> dict[str, int]:
         """The bytes of topics in segments, by name, for topics that this identity may see."""

@@ -12,8 +12,9 @@ from penstock.log.tables.store import Store
 from penstock.log.tables.table import app_id
 
 
-def open_typed(ref: TableRef) -> DeltaTable | None:
-    """The newest version, or None if there is none. `ref` is that of the typed table. Raises TableUnreadable."""
+def open_delta(ref: TableRef) -> DeltaTable | None:
+    """The newest version, or None if there is none; of the typed table, with its own `ref`, as of any other. Raises
+    TableUnreadable."""
     store = Store(ref)
     try:
         return DeltaTable(store.uri, storage_options=store.options)
@@ -25,7 +26,7 @@ def open_typed(ref: TableRef) -> DeltaTable | None:
 
 def typed_ends(ref: TableRef, partitions: int) -> dict[int, int] | None:
     """The end offset of each partition in the newest version; None if there is none. Raises TableUnreadable."""
-    delta = open_typed(ref)
+    delta = open_delta(ref)
     if delta is None:
         return None
     ends = {number: delta.transaction_version(app_id(number)) for number in range(partitions)}

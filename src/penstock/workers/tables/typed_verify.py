@@ -20,7 +20,7 @@ from penstock.log.tables.errors import plain
 from penstock.log.tables.location import TYPED_SUFFIX, TableRef, typed_ref
 from penstock.log.tables.part_reader import FAILURES
 from penstock.log.tables.table import Table, app_id
-from penstock.log.tables.typed import open_typed
+from penstock.log.tables.typed import open_delta
 from penstock.log.tables.verify import Outcome
 from penstock.workers.tables.typed_columns import RECORD, plain_type
 from penstock.workers.tables.typed_table import READ, portions
@@ -35,7 +35,7 @@ def verify_typed(ref: TableRef, typed: TypedRows) -> TypedReport | None:
     if that cannot be read."""
     name = f"{ref.name}{TYPED_SUFFIX}"
     try:
-        delta = open_typed(typed_ref(ref))
+        delta = open_delta(typed_ref(ref))
     except TableUnreadable as error:
         return TypedReport(name, None, 0, 0, [str(error)])
     if delta is None:
