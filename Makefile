@@ -145,17 +145,20 @@ test-kafka: $(VENV)/.ready-to-test build/kafka/.ready ## brokers on a journal on
 bench-kafka: $(VENV)/.ready-to-test build/kafka/.ready ## a journal on Kafka beside files and beside librdkafka alone: three nodes here, about 4 minutes
 	PENSTOCK_TEST_KAFKA_JARS=$(CURDIR)/build/kafka PYTHONPATH=$(CURDIR) $(BIN)/python benchmarks/kafka.py $(BENCH)
 
-# Delta's own connector for Spark, for tests/spark/test_delta_connector.py, which is skipped without it.
+# Delta's own connector for Spark; tests that need it are skipped without it. Unity Catalog's one is not in every repository.
 DELTA_POM = tests/spark/delta_connector/pom.xml
+UNITY_CONNECTOR = io.unitycatalog:unitycatalog-spark_4.2_2.13:0.6.0
 build/delta-connector/.ready: $(DELTA_POM) | build
 	@command -v mvn >/dev/null || { echo "Delta's connector for Spark comes by Maven, and there is no mvn on PATH." >&2; exit 1; }
 	@rm -rf $(@D)
 	mvn --quiet --batch-mode --file $(DELTA_POM) dependency:copy-dependencies -DincludeScope=runtime \
 	  -DincludeGroupIds=io.delta,io.unitycatalog -DoutputDirectory=$(CURDIR)/$(@D)
+	@mvn --quiet --batch-mode --file $(DELTA_POM) dependency:copy -Dartifact=$(UNITY_CONNECTOR) -DoutputDirectory=$(CURDIR)/$(@D) \
+	  >/dev/null 2>&1 || echo "Maven has no $(UNITY_CONNECTOR): tests/spark/test_unity_catalog.py uses a stand-in"
 	@touch $@
 
-test-delta: $(VENV)/.ready-to-test build/spark-classes.jsa build/delta-connector/.ready ## tables as Delta's own connector for Spark reads them; needs mvn
-	$(BIN)/pytest tests/spark/test_delta_connector.py $(DELTA)
+test-delta: $(VENV)/.ready-to-test build/spark-classes.jsa build/delta-connector/.ready ## tables as Delta's own connector for Spark reads them, by a catalog too; needs mvn
+	$(BIN)/pytest tests/spark/test_delta_connector.py tests/spark/test_unity_catalog.py $(DELTA)
 
 # Hadoop's S3 file system for Spark, some 700 MB, and an object store in Python. Without them tests/spark/test_s3a.py is skipped.
 S3_POM = tests/spark/hadoop_aws/pom.xml

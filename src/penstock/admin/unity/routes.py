@@ -116,7 +116,7 @@ class UnityRoutes:
             both = zip(page, layouts, strict=True)
             return self._shown(TableList([_info(table, it) for table, it in both if it is not None], token))
 
-        return Deferred(lambda: [_layout_in_list(table) for table in page], listed)
+        return Deferred(lambda: [_layout_in_list(table) for table in page], listed, executor=self._broker.scan_executor)
 
     def table(self, request: Request) -> Outcome:
         found = self._tables.named(request, request.names["name"])
@@ -168,7 +168,7 @@ class UnityRoutes:
                 raise TableNotFound(table.name)
             return shown(layout)
 
-        return Deferred(lambda: _layout(table), described)
+        return Deferred(lambda: _layout(table), described, executor=self._broker.scan_executor)
 
     def _shown(self, value: object) -> HttpReply | PendingHttpReply:
         return after_commit(self._broker.pending_commit, json_reply(value))
