@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias, cast
 
+import msgspec
 from benchmarks import blip_wire, fly_wire, wire
 
 from penstock.broker.broker import Broker
@@ -261,6 +262,22 @@ def felix_deliver(streams: Streams, size: int, frames: int = 1, records: int = 6
 def felix_publish(streams: Streams) -> Turn:
     """One record, acknowledged; nobody has subscribed."""
     data = encode_batch(Batch("bench", "default", "bench", [os.urandom(SIZE)], request_id=1, ack=True))
+    expected = streams.publish(data)
+    assert expected > HEADER_SIZE, expected
+
+    def turn() -> None:
+        assert streams.publish(data) == expected
+
+    return turn
+
+
+def felix_cache(streams: Streams, verb: str, size: int = 256) -> Turn:
+    """One put or get of a value that is there."""
+    scope = {"tenant_id": "bench", "namespace": "default", "cache": "primary", "key": "key-1"}
+    value = {"value": os.urandom(size), "ttl_ms": None}
+    streams.publish(frame(msgspec.json.encode({"type": "cache_put", **scope, "request_id": 1, **value})))
+    request = {"type": f"cache_{verb}", **scope, "request_id": 1, **(value if verb == "put" else {})}
+    data = frame(msgspec.json.encode(request))
     expected = streams.publish(data)
     assert expected > HEADER_SIZE, expected
 

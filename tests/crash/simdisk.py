@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -203,6 +203,9 @@ class SimFile:
         if not self._writable:
             raise OSError(errno.EBADF, "opened for reading", self.path)
         self._disk.write(self._inode, self.path, position, bytes(data))
+
+    def write_parts(self, position: int, parts: Sequence[bytes]) -> None:
+        self.write(position, b"".join(parts))
 
     def sync(self) -> None:
         self._check()

@@ -67,6 +67,9 @@ class EchoStream:
         elif self.replies:
             channel.send(data)
 
+    def receive_pieces(self, pieces: list[bytes]) -> None:
+        self.receive(b"".join(pieces))
+
     def end_of_input(self) -> None:
         self.events.append("end")
         self.held = 0

@@ -38,6 +38,9 @@ class StreamSession(Session, Protocol):
     """A stream. `receive`, `end_of_input`, `stop` and `lost` are as in every session; `lost` is also called when the
     client resets the stream."""
 
+    def receive_pieces(self, pieces: list[bytes]) -> None:
+        """`receive` of all these pieces together, without joining them first."""
+
     def refused(self, code: int) -> None:
         """The client does not want to receive more (STOP_SENDING). No `send` may follow."""
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+MAX_PARTS: Final = 1024  # of one write, by the limit of the operating system (IOV_MAX)
 
 
 class File(Protocol):
@@ -22,6 +25,9 @@ class File(Protocol):
 
     def write(self, position: int, data: bytes) -> None:
         """Write all of `data`, or raise OSError with an unknown part of it written."""
+
+    def write_parts(self, position: int, parts: Sequence[bytes]) -> None:
+        """`write` of all parts, one after the other, without joining them first."""
 
     def sync(self) -> None:
         """Return only when everything written so far survives a loss of power (`fdatasync`)."""
@@ -91,6 +97,14 @@ class OsFile:
             if more == 0:
                 raise OSError(errno.EIO, "the file takes no more bytes", self.path)
             written += more
+
+    def write_parts(self, position: int, parts: Sequence[bytes]) -> None:
+        if len(parts) > MAX_PARTS:
+            self.write(position, b"".join(parts))
+            return
+        written = os.pwritev(self._fd, parts, position)
+        if written < sum(map(len, parts)):
+            self.write(position + written, b"".join(parts)[written:])
 
     def sync(self) -> None:
         os.fdatasync(self._fd)

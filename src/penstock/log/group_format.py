@@ -107,12 +107,27 @@ def encode_group(
     entries: Sequence[bytes],
     advance: int,
 ) -> bytes:
-    """A whole group: the header as from `encode_header`, and the entries, without creating a `GroupHeader`."""
+    """A whole group: its header, and the entries."""
+    head = encode_group_header(salt, number, synced_through, position, timestamp, length, entries, advance)
+    return b"".join((head, *entries))
+
+
+def encode_group_header(
+    salt: int,
+    number: int,
+    synced_through: int,
+    position: int,
+    timestamp: int,
+    length: int,
+    entries: Sequence[bytes],
+    advance: int,
+) -> bytes:
+    """The header of a group with these entries, as from `encode_header`, without creating a `GroupHeader`."""
     checksums = crc32c(entries[0][-4:]) if len(entries) == 1 else entries_checksum(entries)
     checked = _CHECKED.pack(
         salt, number, synced_through, position, timestamp, length, len(entries), checksums, 0, advance
     )
-    return b"".join((GROUP_MAGIC, crc32c(checked).to_bytes(4, "little"), checked, *entries))
+    return GROUP_MAGIC + crc32c(checked).to_bytes(4, "little") + checked
 
 
 def decode_header(data: bytes, at: int, salt: int) -> GroupHeader:

@@ -24,7 +24,7 @@ from penstock.log.group_format import (
     END_OF_FILE,
     HEADER_SIZE,
     GroupHeader,
-    encode_group,
+    encode_group_header,
     encode_header,
     entries_checksum,
 )
@@ -34,6 +34,8 @@ DIRECTORY: Final = "journal"
 SPARE: Final = f"{DIRECTORY}/spare.tmp"
 NEVER: Final = 1 << 62  # larger than any file
 FIRST_GROUP_AT: Final = 4096
+
+LARGE_GROUP: Final = 16 << 10  # bytes, from which on not joining its entries pays off
 
 _FILL_BYTES: Final = 1 << 20
 _ZEROS: Final = bytes(_FILL_BYTES)
@@ -223,12 +225,15 @@ class SegmentWriter:
             if roll or self._dirty_until > self.end or self.end + length + HEADER_SIZE > self.segment.size:
                 self._make_room(length, timestamp, roll=roll)
             segment, at = self.segment, self.end
-            data = encode_group(
+            head = encode_group_header(
                 segment.salt, number, self.synced_through, position, timestamp, length, entries, advance
             )
             self._dirty_until = at + length
             try:
-                segment.file.write(at, data)
+                if length < LARGE_GROUP:
+                    segment.file.write(at, b"".join((head, *entries)))
+                else:
+                    segment.file.write_parts(at, (head, *entries))
             except OSError as error:
                 raise _as_full(error, "a commit group") from error
             self.end = self._dirty_until

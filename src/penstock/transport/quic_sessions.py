@@ -107,10 +107,20 @@ class QuicChannel:
         self._connection.touch()
         if end:
             self._input_over = True
-        if session is None:
+        if session is None or (data and not self._connection.call(session.receive, data)):
             return
-        if data and not self._connection.call(session.receive, data):
-            return
+        self._accept(session, end)
+
+    def received_pieces(self, pieces: list[bytes], end: bool) -> None:
+        """`received`, with the data in several pieces."""
+        session = self.session
+        self._connection.touch()
+        if end:
+            self._input_over = True
+        if session is not None and self._connection.call(session.receive_pieces, pieces):
+            self._accept(session, end)
+
+    def _accept(self, session: StreamSession, end: bool) -> None:
         if end and self.session is not None and not self._connection.call(session.end_of_input):
             return
         self._connection.account(self)
@@ -136,11 +146,12 @@ class StreamInput:
     """The connection's view of a channel, needed because `StreamReceiver` and `StreamChannel` both have a `reset`, with
     different meanings."""
 
-    __slots__ = ("_channel", "drained", "received", "refused")
+    __slots__ = ("_channel", "drained", "received", "received_pieces", "refused")
 
     def __init__(self, channel: QuicChannel) -> None:
         self._channel = channel
         self.received = channel.received
+        self.received_pieces = channel.received_pieces
         self.refused = channel.refused
         self.drained = channel.drained
 

@@ -9,6 +9,7 @@ import sys
 from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
+from itertools import accumulate
 from typing import Final, NamedTuple, TypeAlias
 
 from penstock.log.batch import EXPIRES, RecordSlice
@@ -207,16 +208,15 @@ def appended_chunks(base: int, values: Sequence[bytes], limits: ChunkLimits, tim
     """The values appended at `base`, with one timestamp, divided into chunks. All of them are visible."""
     made: list[EncodedChunk] = []
     time = timestamp.to_bytes(8, sys.byteorder, signed=True)
+    sizes = list(accumulate(map(len, values), initial=0))  # of all values before each
     at, count = 0, len(values)
     while at < count:
-        part = list(values[at : at + limits.events])
-        size = sum(map(len, part))
-        while size > limits.bytes and len(part) > 1:
-            del part[-(len(part) // 2) :]
-            size = sum(map(len, part))
-        run = (base + at, part)
-        made.append(EncodedChunk(base + at, base + at + len(part), [run], size, FOREVER, time * len(part)))
-        at += len(part)
+        fit = bisect_right(sizes, sizes[at] + limits.bytes, at, min(at + limits.events, count) + 1) - 1
+        end = max(fit, at + 1)
+        run = (base + at, list(values[at:end]))
+        size = sizes[end] - sizes[at]
+        made.append(EncodedChunk(base + at, base + end, [run], size, FOREVER, time * (end - at)))
+        at = end
     return made
 
 

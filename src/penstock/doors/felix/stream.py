@@ -70,6 +70,14 @@ class RequestStream(RequestPipeline):
 
     # -- called by the transport, besides the methods of every pipeline
 
+    def receive_pieces(self, pieces: list[bytes]) -> None:
+        if self.state is not OPEN or self._inbox or self._turn.yielding or self._allowance is not None:
+            self.receive(b"".join(pieces))
+            return
+        for piece in pieces:
+            self.feed(piece)
+        self.work()
+
     def end_of_input(self) -> None:
         self._ended = True
         self._exhausted = False  # the rest may be an incomplete frame

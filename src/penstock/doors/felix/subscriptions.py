@@ -190,6 +190,9 @@ class Subscription:
     def receive(self, data: bytes) -> None:  # noqa: ARG002 - called without data, when the client can receive more
         self._go_on()
 
+    def receive_pieces(self, pieces: list[bytes]) -> None:
+        """Never called: the client sends nothing on this stream."""
+
     def end_of_input(self) -> None:
         """Ignored: the client sends nothing on this stream."""
 

@@ -33,6 +33,9 @@ class StreamReceiver(Protocol):
     def reset(self, code: int) -> None:
         """The peer aborted sending."""
 
+    # A receiver may have a method `received_pieces(pieces: list[bytes], end: bool)`, too: then data that arrived in
+    # several pieces is not joined for it.
+
     def refused(self, code: int) -> None:
         """The peer wants no more data (STOP_SENDING); everything sent from now on is discarded."""
 
@@ -71,7 +74,17 @@ class Driver(Protocol):
 class Stream:
     """One stream of a connection. Data sent after the end of the stream or the connection is discarded."""
 
-    __slots__ = ("_bound", "_connection", "_input_over", "_output_over", "_receiver", "bidirectional", "id", "local")
+    __slots__ = (
+        "_bound",
+        "_connection",
+        "_input_over",
+        "_output_over",
+        "_receive_pieces",
+        "_receiver",
+        "bidirectional",
+        "id",
+        "local",
+    )
 
     def __init__(self, connection: QuicConnection, number: int, *, local: bool) -> None:
         self.id = number
@@ -79,6 +92,7 @@ class Stream:
         self.bidirectional = not number & 2
         self._connection = connection
         self._receiver: StreamReceiver | None = None  # None: input is discarded
+        self._receive_pieces: Callable[[list[bytes], bool], None] | None = None  # of the receiver, if it has this
         self._bound = 0  # upper bound of the unsent bytes
         self._input_over = local and not self.bidirectional
         self._output_over = not local and not self.bidirectional
@@ -102,6 +116,7 @@ class Stream:
         """Tell the peer to stop sending (STOP_SENDING); data that still arrives is discarded."""
         if not self._input_over and not self._connection.closed:
             self._receiver = _InputDiscarded(self._receiver) if self._receiver is not None else None
+            self._receive_pieces = None
             self._connection.refuse_stream(self.id, code)
 
     @property
@@ -125,12 +140,19 @@ class Stream:
 
     def attach(self, receiver: StreamReceiver) -> None:
         self._receiver = receiver
+        self._receive_pieces = getattr(receiver, "received_pieces", None)
 
-    def receive(self, data: bytes, end: bool) -> None:
+    def receive(self, pieces: list[bytes], end: bool) -> None:
         if end:
             self._end_input()
-        if self._receiver is not None:
-            self._receiver.received(data, end)
+        if self._receiver is None:
+            return
+        if len(pieces) == 1:
+            self._receiver.received(pieces[0], end)
+        elif self._receive_pieces is not None:
+            self._receive_pieces(pieces, end)
+        else:
+            self._receiver.received(b"".join(pieces), end)
 
     def receive_reset(self, code: int) -> None:
         if not self._input_over:
@@ -368,7 +390,7 @@ class QuicConnection:
                 return False
             pieces = data.pop(number)
             stream = self._streams.get(number) or self._accept(number, handler)
-            stream.receive(pieces[0] if len(pieces) == 1 else b"".join(pieces), number in burst.ends)
+            stream.receive(pieces, number in burst.ends)
             if self.closed:
                 return True
             if data and time.monotonic() >= until:

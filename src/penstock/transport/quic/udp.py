@@ -14,7 +14,7 @@ from penstock.transport.quic.state_machine import Address, UdpSocketState
 logger = logging.getLogger(__name__)
 
 BUFFER_BYTES: Final = 4 << 20  # kernel buffers, in each direction
-READ_BYTES: Final = 1 << 20  # per turn
+READ_BYTES: Final = 256 << 10  # per turn: what subscribers are sent in one, so that they keep up with publishers
 SO_RCVBUFFORCE: Final = 33
 SO_SNDBUFFORCE: Final = 32
 NO_SEGMENTS: Final = frozenset((errno.EIO, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOPROTOOPT))

@@ -119,6 +119,14 @@ class Framer(framing.PullFramer[Frame]):
         self._at = end
         return Frame(flags, data[start:end])
 
+    def _join(self, parts: list[framing.Piece]) -> Frame | None:
+        first = parts[0]
+        if len(first) < HEADER_SIZE:
+            return None
+        _, _, flags, _ = _HEADER.unpack_from(first)  # which `_cut` has checked
+        parts[0] = memoryview(first)[HEADER_SIZE:]
+        return Frame(flags, b"".join(parts))
+
     def _bad(self, magic: bytes, version: int, length: int) -> BadFrame:
         if magic != MAGIC:
             return _bad_magic()
