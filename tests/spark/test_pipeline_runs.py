@@ -56,7 +56,7 @@ def closed(values: list[bytes]) -> shop.Result:
 
 def command_of_the_page(master: str, project: Path) -> list[str]:
     """`penstock pipeline …`, as the page on clusters has it; what follows these two words."""
-    [command] = [each.text for each in snippets(PAGE) if each.text.startswith("penstock pipeline") and not each.why_not]
+    [command] = [each.text for each in snippets(PAGE) if MASTER in each.text and each.text.startswith("penstock")]
     return [{"shop": str(project), MASTER: master}.get(word, word) for word in shlex.split(command)[2:]]
 
 
