@@ -23,7 +23,10 @@ class ReplyQueue:
     """`on_progress` is called after a commit has released replies, so that the session can continue; `on_error` if
     sending them failed."""
 
-    __slots__ = ("_discarded", "_on_error", "_on_progress", "_ready", "_send", "_watched", "held_bytes", "waiting")
+    __slots__ = (
+        *("_also_watched", "_discarded", "_on_done", "_on_error", "_on_progress", "_ready", "_send", "_watched"),
+        *("held_bytes", "waiting"),
+    )
 
     def __init__(
         self,
@@ -36,7 +39,9 @@ class ReplyQueue:
         self._on_error = on_error
         self._ready: list[bytes] = []  # to be sent now, in this order
         self.waiting: deque[_Waiting] = deque()  # the first one blocks all others
-        self._watched: set[CommitGroup] = set()
+        self._watched: CommitGroup | None = None  # `_done` is called for the group of the first reply that waited,
+        self._also_watched: set[CommitGroup] = set()  # and for other groups while one waits
+        self._on_done = self._done  # bound once
         self.held_bytes = 0  # of unsent replies, and of the requests they keep in memory
         self._discarded = False
 
@@ -69,9 +74,12 @@ class ReplyQueue:
         self.held_bytes += len(data) + holds
         self.waiting.append((after, data, on_failure, holds))
         if after is not None and after.state is OPEN:
-            if after not in self._watched:
-                self._watched.add(after)
-                after.on_done(self._done)
+            if len(self.waiting) == 1:
+                self._watched = after
+                after.on_done(self._on_done)
+            elif after is not self._watched and after not in self._also_watched:
+                self._also_watched.add(after)
+                after.on_done(self._on_done)
         elif len(self.waiting) == 1:
             self._advance()
 
@@ -122,7 +130,8 @@ class ReplyQueue:
             self.flush()
 
     def _done(self, group: CommitGroup) -> None:
-        self._watched.discard(group)
+        if self._also_watched:
+            self._also_watched.discard(group)
         if self._discarded:
             return
         try:

@@ -162,9 +162,13 @@ class ConnectionTracker:
     def account(self, connection: TrackedConnection, held: int) -> None:
         """Record that `connection` now holds `held` bytes. While all together exceed the limit, connections above their
         fair share are not read from; the others are unaffected."""
-        self.held += held - connection.held
+        change, connection.held = held - connection.held, held
+        self.add(change)
+
+    def add(self, change: int) -> None:
+        """The same for a connection that keeps its own account."""
+        self.held += change
         self.metrics.held_bytes = self.held
-        connection.held = held
         if not self.full and self.held > self.limits.total_bytes:
             self.full = True
             self._full_since = self._loop.time()

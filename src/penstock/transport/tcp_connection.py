@@ -23,6 +23,7 @@ from typing import Final, cast
 from penstock.broker.broker import Broker
 from penstock.broker.runtime.turns import SMALL
 from penstock.broker.security.access import CERTIFICATE, Identity
+from penstock.doors.pipeline import RequestPipeline
 from penstock.doors.session import Door, Session
 from penstock.transport.busy_poll import BusyPoll
 from penstock.transport.connection_limits import ConnectionTracker
@@ -49,6 +50,7 @@ class Phase(enum.Enum):
 
 # Plain names: looking up an enum member takes several times as long, and every read and write does it.
 OPEN: Final = Phase.OPEN
+CLOSING: Final = Phase.CLOSING
 CLOSED: Final = Phase.CLOSED
 
 
@@ -111,10 +113,12 @@ class Connection:
         self._admitted = False
         self._sniffed = b""  # bytes received before the protocol was clear
         self._session: Session | None = None
+        self._pipeline: RequestPipeline | None = None  # the session, if it is one: known by its class, calls are faster
         self._door = ""  # its name, once known
         self._limit = port.tracker.limits.connection_bytes
         self._tls: TlsStream | None = None
-        self._started = self._last_activity = loop.time()  # when it began; when bytes last moved
+        self._started = self._last_activity = loop.time()  # when it began; the last sweep before which bytes moved
+        self._active = False  # bytes have moved since the last sweep
         self._closing_since = 0.0
         self._discarded = 0
         self._write_blocked = False
@@ -125,7 +129,8 @@ class Connection:
         self._inbox_bytes = 0
         self._ended_in_inbox = False  # end of input follows behind the inbox
         self._unanswered = False  # bytes arrived, and no output has carried an ACK since
-        self._awaiting_commit = False  # listed in `port.awaiting_commit`
+        self._awaiting_commit = False  # listed in `port.awaiting_commit`,
+        self._awaited = 0  # since so many bytes were received
 
     # -- called by the event loop
 
@@ -147,10 +152,10 @@ class Connection:
         self._loop.call_soon(self.apply_backpressure)
 
     def data_received(self, data: bytes) -> None:
-        if self._phase is Phase.CLOSING:
+        if self._phase is CLOSING:
             self._discard(len(data))
         elif self._phase is not CLOSED:
-            self._last_activity = self._loop.time()
+            self._active = True
             self.received += len(data)
             self._unanswered = True
             if self._busy_poll is not None:
@@ -177,7 +182,7 @@ class Connection:
 
     def resume_writing(self) -> None:
         self._write_blocked = False
-        self._last_activity = self._loop.time()
+        self._active = True
         if self._phase is OPEN:
             self._take(b"")  # requests may be waiting for room
         self.apply_backpressure()
@@ -187,6 +192,7 @@ class Connection:
         self._socket.detach()
         self._inbox.clear()
         session, self._session = self._session, None
+        self._pipeline = None
         if session is not None:
             try:
                 session.lost()
@@ -201,7 +207,7 @@ class Connection:
         if self._phase is not OPEN:
             return
         if not self._write_blocked:
-            self._last_activity = self._loop.time()
+            self._active = True
         if self._tls is not None:
             self._tls.send(data)
             data = self._tls.outgoing()
@@ -219,7 +225,7 @@ class Connection:
         """Close gracefully. Closing a socket with unread input resets the connection, and the peer may lose the last
         reply. So the sending direction is closed first, and input is discarded until the peer closes too, for a limited
         time."""
-        if self._phase in (Phase.CLOSING, CLOSED):
+        if self._phase in (CLOSING, CLOSED):
             return
         if self._tls is not None:
             self._tls.close()
@@ -228,7 +234,7 @@ class Connection:
             self._phase = CLOSED
             self._transport.close()
             return
-        self._phase = Phase.CLOSING
+        self._phase = CLOSING
         self._closing_since = self._loop.time()
         self._transport.write_eof()
         self.apply_backpressure()
@@ -246,27 +252,28 @@ class Connection:
         """Pause or resume reading, depending on the bytes held for this peer and for all."""
         if self._phase is CLOSED:
             return
-        session = self._session
-        if session is None:
-            held, yielding = len(self._sniffed), False
+        pipeline = self._pipeline
+        if pipeline is not None:
+            held, yielding = pipeline.held_bytes, pipeline.yielding
+        elif self._session is not None:
+            held, yielding = self._session.held_bytes, self._session.yielding
         else:
-            held, yielding = session.held_bytes, session.yielding
+            held, yielding = len(self._sniffed), False
         if self._inbox:
             held += self._inbox_bytes
             yielding = True
-        elif self._phase is Phase.CLOSING:
+        elif self._phase is CLOSING:
             yielding = False
         if self._write_blocked:
             held += self._transport.get_write_buffer_size()
         if held != self.held:
-            self._tracker.account(self, held)
+            self._tracker.add(held - self.held)
+            self.held = held
         if held <= self._limit and not (self._paused or self._write_blocked or self._tracker.full or yielding):
             return  # reading, and allowed to
         crowded = self._tracker.full and held > self._tracker.fair_share
         # On `yielding`: uvloop would read up to 32 more chunks from this connection before it serves another.
-        pause = yielding or (
-            self._phase is not Phase.CLOSING and (held > self._limit or self._write_blocked or crowded)
-        )
+        pause = yielding or (self._phase is not CLOSING and (held > self._limit or self._write_blocked or crowded))
         if pause is not self._paused:
             self._paused = pause
             if self._transport.is_closing():
@@ -274,7 +281,7 @@ class Connection:
             if pause:
                 self._transport.pause_reading()
             else:
-                self._last_activity = self._loop.time()  # the silence was our doing
+                self._active = True  # the silence was our doing
                 self._transport.resume_reading()
 
     def sweep(self, now: float) -> None:
@@ -282,10 +289,11 @@ class Connection:
         if self._phase is CLOSED:
             return
         unsent = self._transport.get_write_buffer_size()
-        if unsent < self._unsent:
+        if self._active or unsent < self._unsent:
+            self._active = False
             self._last_activity = now
         self._unsent = unsent
-        if self._phase is Phase.CLOSING:
+        if self._phase is CLOSING:
             if unsent:
                 self._closing_since = now  # lingering begins when everything is sent
             if now - (self._last_activity if unsent else self._closing_since) > (
@@ -357,7 +365,7 @@ class Connection:
         port = self._port
         if not self.held:
             self.quickack()
-        elif self._session is not None and self._session.awaiting_commit:
+        elif self._awaits_commit():
             if not self._awaiting_commit:
                 self._await_commit()
         else:
@@ -365,8 +373,14 @@ class Connection:
                 self._loop.call_soon(port.acknowledge)
             port.unacknowledged.append(self)
 
+    def _awaits_commit(self) -> bool:
+        if self._pipeline is not None:
+            return self._pipeline.awaiting_commit
+        return self._session is not None and self._session.awaiting_commit
+
     def _await_commit(self) -> None:
         self._awaiting_commit = True
+        self._awaited = self.received
         port = self._port
         if not port.awaiting_commit:
             self._loop.call_later(ACK_SECONDS, port.acknowledge_late)
@@ -375,10 +389,10 @@ class Connection:
     def quickack_if_late(self) -> None:
         self._awaiting_commit = False
         if self._unanswered:
-            if self._loop.time() - self._last_activity < ACK_SECONDS:
-                self._await_commit()
-            else:
+            if self._awaited == self.received:
                 self.quickack()
+            else:
+                self._await_commit()  # the last bytes arrived meanwhile
 
     def quickack(self) -> None:
         if self._unanswered and self._phase is not CLOSED and QUICKACK:
@@ -399,7 +413,10 @@ class Connection:
 
     def _feed(self, session: Session, data: bytes) -> None:
         try:
-            session.receive(data)
+            if self._pipeline is not None:
+                self._pipeline.receive(data)
+            else:
+                session.receive(data)
         except Exception:
             self._tracker.metrics.internal_errors += 1
             logger.exception(DEFECT, self.peer, extra=self._log_keys)
@@ -442,6 +459,8 @@ class Connection:
         # With a limit below a whole frame, reading could stop in the middle of one forever.
         self._limit = max(self._tracker.limits.connection_bytes, door.max_frame + READ_SLACK)
         self._door = name
+        if isinstance(self._session, RequestPipeline):
+            self._pipeline = self._session
         self._phase = OPEN
         return self._session
 

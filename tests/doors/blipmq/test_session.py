@@ -326,6 +326,50 @@ def test_gap_11_pong_follows_the_outcome_of_publishes(fixture: BrokerFixture) ->
     assert peer.ask(publish(b"w", first=7), PING) == ["NACK 7 500 durable publish failed: no space left", PONG]
 
 
+WRITES = [
+    publish(b"a", first=5),
+    publish(b"b", topic=b"other", first=5),
+    publish(b"c", first=5) + PING,
+    publish(b"", first=6) + PING,
+    publish(b"d", topic=b"", first=7) + PING,
+    publish(b"e", first=5) + publish(b"f", first=6),
+    publish(b"g", first=5) + f.encode_frame(f.PING, 7, b"anything"),
+    publish(b"h", qos=0) + PING,
+    publish(b"i", qos=2) + PING,
+    PING,
+]
+
+
+@given(st.lists(st.sampled_from(WRITES), max_size=8), st.sampled_from([1, 2]))
+def test_messages_that_arrive_alone_are_treated_like_others(writes: list[bytes], version: int) -> None:
+    """The same frames in two pieces, so that none of them arrives as a whole."""
+    outcomes = []
+    for cut in (0, 3):
+        fixture = BrokerFixture()
+        peer = Peer(fixture, version)
+        replies = peer.ask(publish(b"first"), PING)
+        for data in writes:
+            peer.feed(data[:cut])
+            replies += peer.ask(data[cut:])
+        outcomes.append((replies, stored(fixture), fixture.broker.metrics.door("blipmq").requests))
+    assert outcomes[0] == outcomes[1]
+
+
+def test_a_message_that_arrives_alone_and_is_not_stored_is_refused_before_the_pong(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture)
+    assert peer.ask(publish(b"v"), PING) == [PONG]
+    assert peer.ask(publish(b"v"), PING) == [PONG]
+    fixture.fill_disk()
+    assert peer.ask(publish(b"w", first=7), PING) == ["NACK 7 500 durable publish failed: no space left", PONG]
+
+
+def test_a_message_with_qos_0_that_arrives_alone_is_lost_silently(fixture: BrokerFixture) -> None:
+    peer = Peer(fixture)
+    assert peer.ask(publish(b"v", qos=0), PING) == [PONG]
+    fixture.fill_disk()
+    assert peer.ask(publish(b"w", qos=0), PING) == [PONG]
+
+
 def test_gap_14_ping_payload_is_ignored(fixture: BrokerFixture) -> None:
     assert Peer(fixture).ask(f.encode_frame(f.PING, 7, b"anything")) == ["PONG 7"]
 

@@ -95,16 +95,21 @@ class RecordValidator:
         """
         if not values:
             raise InvalidArgument("There is no record to append")
-        if len(values) == 1 and keys is None:  # fast path for clients that send one record at a time
-            if (size := len(values[0])) > self._limits.record_bytes:
-                raise RecordTooLarge(size, self._limits.record_bytes)
-            return size
+        if len(values) == 1 and keys is None:
+            return self.measure_one(values[0])
         sizes = list(map(len, values))
         if keys is not None:
             sizes = [size + len(key or b"") for size, key in zip(sizes, keys, strict=True)]
         if (largest := max(sizes)) > self._limits.record_bytes:
             raise RecordTooLarge(largest, self._limits.record_bytes)
         return sum(sizes)
+
+    def measure_one(self, value: bytes) -> int:
+        """`measure` for one record without a key."""
+        size = len(value)
+        if size > self._limits.record_bytes:
+            raise RecordTooLarge(size, self._limits.record_bytes)
+        return size
 
     def measure_headers(
         self, values: Sequence[bytes], keys: Sequence[bytes | None] | None, headers: Sequence[Headers]

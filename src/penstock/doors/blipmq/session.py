@@ -16,8 +16,10 @@ from typing import Any, Final
 from penstock.broker.broker import Broker
 from penstock.broker.security.access import Identity
 from penstock.doors.blipmq.errors import EXPECTED, request_refused
+from penstock.doors.blipmq.handlers.publish import publish_single
 from penstock.doors.blipmq.handlers.table import HANDLERS, HANDSHAKE, LOGIN
 from penstock.doors.blipmq.request_context import BlipMqContext
+from penstock.doors.blipmq.single_publish import SinglePublish, SinglePublishDecoder
 from penstock.doors.blipmq.subscriptions import Pushes
 from penstock.doors.handlers import Handler
 from penstock.doors.login_allowance import login_allowance
@@ -46,6 +48,7 @@ class BlipMqSession(RequestPipeline):
         self._allowance = login_allowance(broker, identity)
         self._turn.unauthenticated = broker.access.enforced
         self._framer = f.Framer()
+        self._single = SinglePublishDecoder(self._context)
         self._frames: list[f.Frame] = []  # not executed yet, from index `_next` on
         self._next = 0
         self._held = 0  # bytes of those frames
@@ -55,6 +58,14 @@ class BlipMqSession(RequestPipeline):
         return self._context.handshake.ready
 
     # -- requests: neighbouring frames
+
+    def _sole_request(self, data: bytes) -> SinglePublish | None:
+        context = self._context
+        if self._next != len(self._frames) or self._framer.buffered or context.paused is not None:
+            return None
+        if self._pushes.by_queue or not context.handshake.ready:
+            return None
+        return self._single.decode(data)
 
     def feed(self, data: bytes) -> None:
         frames = self._framer.feed(data)
@@ -85,7 +96,9 @@ class BlipMqSession(RequestPipeline):
                 left -= len(types.lstrip(neighbours))
         return frames if left == len(frames) else frames[first : first + left]
 
-    def _handler(self, request: list[f.Frame]) -> Handler | None:
+    def _handler(self, request: list[f.Frame] | SinglePublish) -> Handler | None:
+        if isinstance(request, SinglePublish):
+            return HANDLERS[f.PUBLISH]
         kind = request[0][0]
         if self._context.handshake.ready:
             return HANDLERS[kind]
@@ -101,8 +114,13 @@ class BlipMqSession(RequestPipeline):
         written = self._context.written
         return written is not None and written.state is OPEN and handler is not None and handler.reads
 
-    def _invoke(self, handler: Handler | None, request: list[f.Frame]) -> Outcome | None:
+    def _invoke(self, handler: Handler | None, request: list[f.Frame] | SinglePublish) -> Outcome | None:
         assert handler is not None
+        if isinstance(request, SinglePublish):
+            publish_single(self._context, request)
+            if request.pong:
+                self.figures.requests += 1
+            return None
         self._next += len(request)
         if self._next == len(self._frames):
             self._held = 0
@@ -149,15 +167,17 @@ class BlipMqSession(RequestPipeline):
     def _encode(self, request: Any, message: Any) -> bytes:  # noqa: ARG002
         raise AssertionError("handlers reply with whole frames")
 
-    def _encode_error(self, request: Sequence[f.Frame], error: Exception) -> bytes:
+    def _encode_error(self, request: Sequence[f.Frame] | SinglePublish, error: Exception) -> bytes:
         nack = request_refused(error) if isinstance(error, EXPECTED) else INTERNAL_ERROR
+        if isinstance(request, SinglePublish):
+            return codec.encode_nack(request.correlation, *nack)
         return b"".join([codec.encode_nack(correlation, *nack) for _, correlation, _ in request])
 
-    def _enqueue(self, request: Sequence[f.Frame], data: bytes, after: CommitGroup | None) -> None:
+    def _enqueue(self, request: Sequence[f.Frame] | SinglePublish, data: bytes, after: CommitGroup | None) -> None:
         self.replies.enqueue(data, after, None if after is None else partial(self._encode_error, request))
 
-    def _refuse(self, request: Sequence[f.Frame], error: Exception) -> None:
-        if len(request) == 1:  # of several, some may already have been answered
+    def _refuse(self, request: Sequence[f.Frame] | SinglePublish, error: Exception) -> None:
+        if isinstance(request, SinglePublish) or len(request) == 1:  # of several, some may already have been answered
             self.replies.enqueue(self._encode_error(request, error))
 
     def _replied(self) -> None:

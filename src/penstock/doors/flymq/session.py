@@ -15,6 +15,7 @@ from itertools import repeat
 from typing import Any, Final
 
 from penstock.broker.broker import Broker
+from penstock.broker.errors import TopicNotFound
 from penstock.broker.security.access import Identity
 from penstock.doors.flymq.errors import EXPECTED, text_of
 from penstock.doors.flymq.handlers.records import append, produce
@@ -25,10 +26,12 @@ from penstock.doors.handlers import Handler
 from penstock.doors.login_allowance import login_allowance
 from penstock.doors.pipeline import RequestPipeline
 from penstock.doors.reply import Outcome, Reply
+from penstock.doors.reply_queue import OnFailure
 from penstock.doors.session import Channel, Door
 from penstock.log.engine import CommitGroup
 from penstock.wire.flymq.codec import replies, requests
 from penstock.wire.flymq.codec.coalesced_produce import CoalescedProduce, coalesce_produce
+from penstock.wire.flymq.codec.single_produce import SingleProduce, SingleProduceDecoder
 from penstock.wire.flymq.errors import UnknownOpcode, error_frame
 from penstock.wire.flymq.frames import CoalescingFramer, Frame, Inflation, is_compressed
 from penstock.wire.flymq.messages import NO_KEY
@@ -72,6 +75,8 @@ class FlyMqSession(RequestPipeline):
         self._allowance = login_allowance(broker, identity)
         self._turn.unauthenticated = broker.access.enforced
         self._framer = CoalescingFramer(coalesce=_coalesce)
+        self._single = SingleProduceDecoder()
+        self._single_failed: OnFailure = self._encode_failure  # bound once
         self._frames: list[Frame | CoalescedProduce] = []  # not executed yet, from index `_next` on
         self._next = 0
         self._held = 0  # memory of those frames, in bytes
@@ -81,6 +86,11 @@ class FlyMqSession(RequestPipeline):
         return not (self._context.anonymous and self.broker.access.enforced)
 
     # -- requests
+
+    def _sole_request(self, data: bytes) -> SingleProduce | None:
+        if self._next != len(self._frames) or not self._framer.between_frames:
+            return None
+        return self._single.decode(data)
 
     def feed(self, data: bytes) -> None:
         frames = self._framer.feed(data)
@@ -98,10 +108,14 @@ class FlyMqSession(RequestPipeline):
         frame = self._frames[self._next]
         return FlyMqRequest(frame) if isinstance(frame, Frame) else frame
 
-    def _handler(self, request: FlyMqRequest | CoalescedProduce) -> Handler | None:
-        return _PRODUCE if isinstance(request, CoalescedProduce) else HANDLERS.get(request.opcode)
+    def _handler(self, request: FlyMqRequest | CoalescedProduce | SingleProduce) -> Handler | None:
+        return HANDLERS.get(request.opcode) if isinstance(request, FlyMqRequest) else _PRODUCE
 
-    def _invoke(self, handler: Handler | None, request: FlyMqRequest | CoalescedProduce) -> Outcome | None:
+    def _invoke(
+        self, handler: Handler | None, request: FlyMqRequest | CoalescedProduce | SingleProduce
+    ) -> Outcome | None:
+        if isinstance(request, SingleProduce):
+            return self._append_single(request)
         self._next += 1
         if isinstance(request, CoalescedProduce):
             self._held -= _weight(request)
@@ -130,6 +144,22 @@ class FlyMqSession(RequestPipeline):
             return self._carry_out(handler, request, inflation.content())
         execute = partial(self._carry_out, handler, request)
         return UnpackingTask(self._unpacking, self._turns, self, inflation, execute)
+
+    def _append_single(self, request: SingleProduce) -> Reply | None:
+        """Append the record of a frame that arrived alone. A topic that does not exist yet, or has a schema, takes the
+        same way as a batch."""
+        context, topic, value = self._context, request.topic, request.value
+        try:
+            group, partition, offset, timestamp = context.broker.produce.append_record(
+                context.identity, context.scope, topic, value, request.partition
+            )
+        except TopicNotFound:
+            group = None
+        if group is None:
+            return self._append(request.coalesced())
+        data = replies.encode_metadata(topic, partition, offset, timestamp // 1000, NO_KEY, len(value))
+        self.replies.enqueue(data, group, self._single_failed, request.byte_size)
+        return None
 
     def _append(self, batch: CoalescedProduce) -> Reply | None:
         """Append all records of a batch together; if that is refused, one by one."""
@@ -173,16 +203,23 @@ class FlyMqSession(RequestPipeline):
 
     # -- replies
 
-    def _encode(self, request: FlyMqRequest | CoalescedProduce, message: Any) -> bytes:
-        return replies.encode(Op.PRODUCE if isinstance(request, CoalescedProduce) else request.opcode, message)
+    def _encode(self, request: FlyMqRequest | CoalescedProduce | SingleProduce, message: Any) -> bytes:
+        return replies.encode(request.opcode if isinstance(request, FlyMqRequest) else Op.PRODUCE, message)
 
-    def _encode_error(self, request: FlyMqRequest | CoalescedProduce, error: Exception) -> bytes:
-        if isinstance(request, CoalescedProduce):
-            return error_frame(text_of(error, None, self._context)) * request.count
-        return error_frame(text_of(error, request.body, self._context))
+    def _encode_error(self, request: FlyMqRequest | CoalescedProduce | SingleProduce, error: Exception) -> bytes:
+        if isinstance(request, FlyMqRequest):
+            return error_frame(text_of(error, request.body, self._context))
+        frame = self._encode_failure(error)
+        return frame * request.count if isinstance(request, CoalescedProduce) else frame
 
-    def _enqueue(self, request: FlyMqRequest | CoalescedProduce, data: bytes, after: CommitGroup | None) -> None:
-        size = request.byte_size if isinstance(request, CoalescedProduce) else request.size
+    def _encode_failure(self, error: Exception) -> bytes:
+        """The error reply to one PRODUCE."""
+        return error_frame(text_of(error, None, self._context))
+
+    def _enqueue(
+        self, request: FlyMqRequest | CoalescedProduce | SingleProduce, data: bytes, after: CommitGroup | None
+    ) -> None:
+        size = request.size if isinstance(request, FlyMqRequest) else request.byte_size
         self.replies.enqueue(data, after, None if after is None else partial(self._encode_error, request), size)
 
 

@@ -26,13 +26,15 @@ from penstock.doors.rustlog.request_context import SCOPE, RustLogContext
 from penstock.doors.session import Channel, Door
 from penstock.log.engine import CommitGroup
 from penstock.log.errors import LogError
-from penstock.wire.rustlog.codec.dialect import JSON, Dialect, detect
+from penstock.wire.rustlog.codec.dialect import BINARY, JSON, Dialect, detect
 from penstock.wire.rustlog.codec.json_dialect import MAX_RECORD
+from penstock.wire.rustlog.codec.single_produce import SingleProduce, SingleProduceDecoder, encode_single_produced
 from penstock.wire.rustlog.errors import ProtocolError, closes_connection
 from penstock.wire.rustlog.frames import HEADER_SIZE, MAX_FRAME, Framer, frame
 from penstock.wire.rustlog.messages import Produce, Request
 
 BATCH_BYTES: Final = 1 << 20  # of Produces that are appended together
+_PRODUCE: Final = HANDLERS[Produce]
 
 
 class RustLogRequest:
@@ -59,6 +61,7 @@ class RustLogSession(RequestPipeline):
             self.feed_bytes = UNAUTHENTICATED_FEED_BYTES
         self._context = RustLogContext(broker, identity, channel.peer)
         self._framer = Framer()
+        self._single = SingleProduceDecoder()
         self._backlog: deque[bytes] = deque()  # payloads not decoded yet
         self._backlog_bytes = 0  # of these, and of `_next`
         self._next: RustLogRequest | None = None  # decoded and not executed yet
@@ -66,6 +69,11 @@ class RustLogSession(RequestPipeline):
         self._appended_alone = 0  # number of following Produces that are to be appended one by one
 
     # -- requests
+
+    def _sole_request(self, data: bytes) -> SingleProduce | None:
+        if self._backlog_bytes or self._framer.buffered or self._framer.error is not None:
+            return None
+        return self._single.decode(data)
 
     def feed(self, data: bytes) -> None:
         payloads = self._framer.feed(data)
@@ -91,7 +99,9 @@ class RustLogSession(RequestPipeline):
             self._refuse(RustLogRequest(self._dialect, None, 0), frame_error)
         return None
 
-    def _handler(self, request: RustLogRequest) -> Handler | None:
+    def _handler(self, request: RustLogRequest | SingleProduce) -> Handler | None:
+        if isinstance(request, SingleProduce):
+            return _PRODUCE
         body = request.body
         if body is None:
             return None
@@ -99,7 +109,9 @@ class RustLogSession(RequestPipeline):
             return HANDLERS[EmptyProduce]
         return HANDLERS[type(body)]
 
-    def _invoke(self, handler: Handler | None, request: RustLogRequest) -> Outcome | None:
+    def _invoke(self, handler: Handler | None, request: RustLogRequest | SingleProduce) -> Outcome | None:
+        if isinstance(request, SingleProduce):
+            return self._append_single(request)
         self._next = None
         self._backlog_bytes -= request.size
         if request.error is not None:
@@ -115,6 +127,21 @@ class RustLogSession(RequestPipeline):
             elif self._backlog and (reply := self._append_with_following(request, body)) is not None:
                 return reply
         return handler.function(self._context, body)
+
+    def _append_single(self, request: SingleProduce) -> Reply | None:
+        """Append the record of a frame that arrived alone. A topic with a schema takes the same way as other
+        requests."""
+        self._dialect = BINARY
+        context, topic = self._context, request.topic
+        group, _, offset, _ = context.broker.produce.append_record(
+            context.identity, SCOPE, topic, request.value, request.partition
+        )
+        if group is None:
+            context.dialect = BINARY
+            return produce(context, Produce(topic, request.partition, [request.value]))
+        on_failure = partial(self._encode_error, request)
+        self.replies.enqueue(encode_single_produced(offset), group, on_failure, request.byte_size)
+        return None
 
     def _append_with_following(self, request: RustLogRequest, first: Produce) -> Reply | None:
         """Append the records of this request together with those of the following requests to the same partition: a
@@ -152,18 +179,23 @@ class RustLogSession(RequestPipeline):
 
     # -- replies
 
-    def _encode(self, request: RustLogRequest, message: Any) -> bytes:
-        return frame(request.dialect.encode_response(message))
+    def _encode(self, request: RustLogRequest | SingleProduce, message: Any) -> bytes:
+        dialect = BINARY if isinstance(request, SingleProduce) else request.dialect
+        return frame(dialect.encode_response(message))
 
-    def _encode_error(self, request: RustLogRequest, error: Exception) -> bytes:
+    def _encode_error(self, request: RustLogRequest | SingleProduce, error: Exception) -> bytes:
+        if isinstance(request, SingleProduce):
+            body = Produce(request.topic, request.partition, [request.value])
+            request = RustLogRequest(BINARY, body, request.byte_size)
         topics = self._visible_topics() if isinstance(error, TopicNotFound) else ()
         return frame(request.dialect.encode_error(error_reply(error, request.body, topics))) * request.count
 
-    def _enqueue(self, request: RustLogRequest, data: bytes, after: CommitGroup | None) -> None:
+    def _enqueue(self, request: RustLogRequest | SingleProduce, data: bytes, after: CommitGroup | None) -> None:
         on_failure = None if after is None else partial(self._encode_error, request)
-        self.replies.enqueue(data, after, on_failure, request.size)
+        size = request.byte_size if isinstance(request, SingleProduce) else request.size
+        self.replies.enqueue(data, after, on_failure, size)
 
-    def _refuse(self, request: RustLogRequest, error: Exception) -> None:
+    def _refuse(self, request: RustLogRequest | SingleProduce, error: Exception) -> None:
         super()._refuse(request, error)
         if closes_connection(error):
             self.reject_input()

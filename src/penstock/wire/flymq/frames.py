@@ -76,6 +76,11 @@ class CoalescingFramer(framing.Framer[Frame | C, FrameError]):
         self._short = False  # the last frame was a PRODUCE that ended with its value, and no data has arrived since
         self._skip = 0  # stray bytes still to arrive
 
+    @property
+    def between_frames(self) -> bool:
+        """Whether the next byte begins a frame."""
+        return not (self.buffered or self._short or self._skip)
+
     def _cut(self, data: bytes) -> list[Frame | C]:
         frames: list[Frame | C] = []
         append, new, unpack, coalesce = frames.append, tuple.__new__, _HEADER.unpack_from, self._coalesce

@@ -12,6 +12,7 @@ from penstock.broker.queues.dequeue import AT_MOST_ONCE
 from penstock.doors.blipmq.errors import EXPECTED, publish_refused
 from penstock.doors.blipmq.produce_batch import ProduceBatch, Publication
 from penstock.doors.blipmq.request_context import SCOPE, BlipMqContext
+from penstock.doors.blipmq.single_publish import SinglePublish
 from penstock.log.engine import CommitGroup
 from penstock.wire.blipmq import codec, messages
 from penstock.wire.blipmq import frames as f
@@ -19,6 +20,33 @@ from penstock.wire.blipmq.errors import INTERNAL_ERROR, INVALID_PUBLISH, INVALID
 
 PARTITION: Final = 0  # of all messages, so that a publisher's messages on a topic stay in order
 MAX_PUBLICATIONS: Final = 1024  # cached for one connection
+
+
+def publish_single(context: BlipMqContext, request: SinglePublish) -> None:
+    """Append a message that arrived alone. A topic that does not exist yet, or has a schema, takes the same way as
+    other messages."""
+    group: CommitGroup | None = None
+    try:
+        group, _, _, _ = context.broker.produce.append_record(
+            context.identity, SCOPE, request.topic, request.value, PARTITION
+        )
+    except TopicNotFound:
+        publish(context, [request.frame()])
+    except EXPECTED as error:
+        context.refuse(request.correlation, publish_refused(error, context.version))
+    else:
+        if group is None:
+            publish(context, [request.frame()])
+    if group is not None:
+        context.written = group
+        on_failure = partial(_single_failed, context, request.correlation, request.pong)
+        context.replies.enqueue(request.pong, group, on_failure, len(request.value))
+    elif request.pong:
+        context.replies.enqueue(request.pong)
+
+
+def _single_failed(context: BlipMqContext, correlation: int, pong: bytes, error: Exception) -> bytes:
+    return codec.encode_nack(correlation, *publish_refused(error, context.version)) + pong
 
 
 def publish(context: BlipMqContext, frames: Sequence[f.Frame]) -> None:

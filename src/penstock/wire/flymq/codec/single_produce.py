@@ -1,0 +1,75 @@
+"""Single PRODUCE: one frame without a key that arrives alone, from a client that waits for each reply.
+
+Such a client mostly writes to one topic, so that the beginning of its frames needs to be decoded only once.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final
+
+from penstock.wire.flymq.codec.coalesced_produce import MAX_NAME, CoalescedProduce
+from penstock.wire.flymq.opcodes import COMPRESSION_MASK, HEADER_SIZE, MAGIC, VERSION
+
+_PRODUCE: Final = MAGIC << 16 | VERSION << 8 | 0x01
+_PARTITION: Final = struct.Struct(">i")
+_FIXED: Final = 12  # bytes of a payload besides topic and value: two lengths and the partition
+
+
+class SingleProduce:
+    """One record for one topic."""
+
+    __slots__ = ("byte_size", "partition", "topic", "value")
+
+    def __init__(self, topic: str, value: bytes, partition: int, byte_size: int) -> None:
+        self.topic = topic
+        self.value = value
+        self.partition = partition
+        self.byte_size = byte_size  # of the frame
+
+    def coalesced(self) -> CoalescedProduce:
+        return CoalescedProduce(self.topic, None, [self.value], [self.partition], self.byte_size)
+
+
+class SingleProduceDecoder:
+    """Remembers the topic of the last frame of its connection."""
+
+    __slots__ = ("_name", "_topic", "_unpack", "_value_at")
+
+    def __init__(self) -> None:
+        self._remember(b"\0\0", "")
+
+    def decode(self, data: bytes) -> SingleProduce | None:
+        """None if the data is not exactly one such frame."""
+        size = len(data)
+        if not data.startswith(self._name, HEADER_SIZE) and not self._learn(data):
+            return None
+        at = self._value_at
+        if size < at:
+            return None
+        kind, length, key_size, value_size = self._unpack(data)
+        if kind >> 8 != _PRODUCE or kind & COMPRESSION_MASK or key_size:
+            return None
+        end = at + value_size
+        if end + 4 != size or length != size - HEADER_SIZE:
+            return None
+        (partition,) = _PARTITION.unpack_from(data, end)
+        return SingleProduce(self._topic, data[at:end], partition, size)
+
+    def _learn(self, data: bytes) -> bool:
+        """Remember the topic of this frame; False if it has none."""
+        start = HEADER_SIZE + 2
+        end = start + int.from_bytes(data[HEADER_SIZE:start])
+        if end > min(len(data), MAX_NAME):
+            return False
+        try:
+            self._remember(data[HEADER_SIZE:end], data[start:end].decode())
+        except UnicodeDecodeError:
+            return False
+        return True
+
+    def _remember(self, name: bytes, topic: str) -> None:
+        self._name = name  # with its length: equal topics are equal bytes
+        self._topic = topic
+        self._value_at = HEADER_SIZE + len(name) + 8
+        self._unpack: Any = struct.Struct(f">II{len(name)}xII").unpack_from

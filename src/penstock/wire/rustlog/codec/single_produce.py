@@ -1,0 +1,72 @@
+"""Single Produce: a binary frame with one record that arrives alone, from a client that waits for each reply.
+
+Such a client mostly writes to one topic, so that the beginning of its frames needs to be decoded only once.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final
+
+from penstock.wire.rustlog.codec.binary_dialect import PRODUCE
+from penstock.wire.rustlog.frames import HEADER_SIZE
+
+_NAME_AT: Final = HEADER_SIZE + 1  # where the topic's length is
+_PRODUCED: Final = struct.Struct(">IBQI")  # a whole frame: length, type, base offset, count
+
+
+class SingleProduce:
+    """One record for one topic."""
+
+    __slots__ = ("byte_size", "partition", "topic", "value")
+
+    def __init__(self, topic: str, partition: int, value: bytes, byte_size: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.value = value
+        self.byte_size = byte_size  # of the frame
+
+
+class SingleProduceDecoder:
+    """Remembers the topic of the last frame of its connection."""
+
+    __slots__ = ("_name", "_topic", "_unpack", "_value_at")
+
+    def __init__(self) -> None:
+        self._remember(b"\0\0", "")
+
+    def decode(self, data: bytes) -> SingleProduce | None:
+        """None if the data is not exactly one such frame."""
+        size = len(data)
+        if not data.startswith(self._name, _NAME_AT) and not self._learn(data):
+            return None
+        at = self._value_at
+        if size < at:
+            return None
+        length, kind, partition, count, value_size = self._unpack(data)
+        if kind != PRODUCE or count != 1 or length != size - HEADER_SIZE or value_size != size - at:
+            return None
+        return SingleProduce(self._topic, partition, data[at:], size)
+
+    def _learn(self, data: bytes) -> bool:
+        """Remember the topic of this frame; False if it has none."""
+        start = _NAME_AT + 2
+        end = start + int.from_bytes(data[_NAME_AT:start])
+        if end > len(data):
+            return False
+        try:
+            self._remember(data[_NAME_AT:end], data[start:end].decode())
+        except UnicodeDecodeError:
+            return False
+        return True
+
+    def _remember(self, name: bytes, topic: str) -> None:
+        self._name = name  # with its length: equal topics are equal bytes
+        self._topic = topic
+        self._value_at = _NAME_AT + len(name) + 12
+        self._unpack: Any = struct.Struct(f">IB{len(name)}xIII").unpack_from
+
+
+def encode_single_produced(offset: int) -> bytes:
+    """The reply frame."""
+    return _PRODUCED.pack(13, PRODUCE, offset, 1)
