@@ -35,7 +35,6 @@ class Kubernetes:
     def __init__(self, directory: Path) -> None:
         self.created: list[Thing] = []
         self.things: dict[tuple[str, str, str], Thing] = {}
-        self.process_ids: list[int] = []
         self._directory = directory
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._watchers: list[tuple[str, str, SimpleQueue[Thing | None]]] = []
@@ -52,8 +51,14 @@ class Kubernetes:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for name in list(self._processes):
-            self._stop(name)
+        for process in self._processes.values():
+            process.terminate()
+        for process in self._processes.values():
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
         with self._lock:
             for watcher in self._watchers:
                 watcher[2].put(None)
@@ -107,7 +112,7 @@ class Kubernetes:
             if self.things.pop((namespace, kind, name), None) is not None:
                 self._tell("DELETED", namespace, kind, thing)
         if kind == "pods":
-            self._stop(name)
+            self._processes[name].terminate()
 
     def watch(self, namespace: str, kind: str, selector: str) -> Iterator[Thing]:
         events: SimpleQueue[Thing | None] = SimpleQueue()
@@ -138,18 +143,6 @@ class Kubernetes:
             pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
             process = subprocess.Popen(entrypoint(environment), env=environment, cwd=directory, **pipes)
         self._processes[pod["metadata"]["name"]] = process
-        self.process_ids.append(process.pid)
-
-    def _stop(self, name: str) -> None:
-        process = self._processes.pop(name, None)
-        if process is None:
-            return
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def entrypoint(environment: dict[str, str]) -> list[str]:

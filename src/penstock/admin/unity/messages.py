@@ -94,6 +94,7 @@ class TableInfo(msgspec.Struct):
     storage_location: str
     table_id: str
     created_at: int  # ms since 1970
+    updated_at: int  # of the description, not of the data; the same
     columns: list[ColumnInfo]
     table_type: str = "EXTERNAL"
     data_source_format: str = "DELTA"
@@ -108,6 +109,7 @@ class TableList(msgspec.Struct):
 class TemporaryCredentials(msgspec.Struct):
     """No credentials: tables in local files are read with the permissions of the reader's own process."""
 
+    url: str  # the table's location
     expiration_time: int  # ms since 1970
     aws_temp_credentials: None = None
     azure_user_delegation_sas: None = None

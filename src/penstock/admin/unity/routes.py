@@ -124,8 +124,9 @@ class UnityRoutes:
 
     def credentials(self, request: Request) -> Outcome:
         body: CredentialsBody = request.body
-        self._require_no_credentials(self._tables.with_id(request.identity, body.table_id), body.operation)
-        return self._shown(TemporaryCredentials(self._clock() // 1000 + VALID_MS))
+        found = self._tables.with_id(request.identity, body.table_id)
+        self._require_no_credentials(found, body.operation)
+        return self._shown(TemporaryCredentials(found.location, self._clock() // 1000 + VALID_MS))
 
     def _require_no_credentials(self, table: CatalogTable, operation: TableOperation) -> None:
         if operation is not TableOperation.READ:
@@ -198,6 +199,7 @@ def _info(table: CatalogTable, layout: TableLayout) -> TableInfo:
         table.schema,
         table.location,
         table.id,
+        layout.created,
         layout.created,
         columns(layout.schema, layout.partition_columns),
     )
