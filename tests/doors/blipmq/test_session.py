@@ -832,6 +832,26 @@ def test_an_ack_that_fails_while_a_later_poll_reads_is_told(disk: BrokerFixture)
     assert peer.replies()[-2:] == ["PUBLISH 2 qos 1 t: 2", PONG]  # which the ACK was not refused now
 
 
+def test_an_ack_that_is_stored_is_not_refused_with_the_poll_behind_it(disk: BrokerFixture) -> None:
+    """A refusal would say that the message comes again, which it does not."""
+    peer = Peer(disk)
+    queue = peer.subscribe()
+    peer.ask(publish(b"1", b"2"))
+    peer.feed(polls(queue, 20))
+    run(disk)
+    peer.replies()
+    peer.feed(acks(queue, 1), polls(queue, 21), PING)
+    disk.commit()
+    fault = disk.fill_disk()
+    run(disk)
+    assert peer.replies() == ["NACK 21 500 no space left", PONG]
+    disk.free_disk(fault)
+    peer.feed(acks(queue, 1), polls(queue, 22), PING)
+    while disk.options["calls"]:
+        run(disk)
+    assert peer.replies() == ["NACK 1 404 unknown subscription or delivery tag", "PUBLISH 2 qos 1 t: 2", PONG]
+
+
 def test_an_ack_that_fails_while_its_neighbours_wait_for_the_client_is_told(fixture: BrokerFixture) -> None:
     peer = Peer(fixture)
     queue = peer.subscribe()

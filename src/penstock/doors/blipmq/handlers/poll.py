@@ -11,7 +11,7 @@ from penstock.broker.queues.dequeue import Dequeue, Message
 from penstock.doors.blipmq.errors import EXPECTED, request_refused
 from penstock.doors.blipmq.request_context import BlipMqContext
 from penstock.doors.reply import Completion
-from penstock.log.engine import FAILED, CommitGroup
+from penstock.log.engine import COMMITTED, FAILED, CommitGroup
 from penstock.wire.blipmq import codec
 from penstock.wire.blipmq import frames as f
 from penstock.wire.blipmq.errors import INVALID_ACK, INVALID_POLL, UNKNOWN_DELIVERY, ZERO_SUBSCRIPTION
@@ -32,8 +32,8 @@ class PollTask:
     of the frames."""
 
     __slots__ = (
-        "_acks", "_after", "_answered", "_cancelled", "_context", "_frames", "_kept", "_on_complete", "_polls",
-        "_replies", "_skip_expired", "finished",
+        "_acks", "_after", "_answered", "_cancelled", "_context", "_earlier", "_frames", "_kept", "_on_complete",
+        "_polls", "_replies", "_skip_expired", "finished",
     )  # fmt: skip
 
     def __init__(self, context: BlipMqContext, frames: Sequence[f.Frame]) -> None:
@@ -42,6 +42,7 @@ class PollTask:
         self._replies: list[bytes] = [b""] * len(frames)
         self._after: CommitGroup | None = None  # the last group that a reply depends on
         self._kept: list[int] = []  # indexes of the frames that get an error instead if it fails
+        self._earlier: list[tuple[CommitGroup, list[int]]] = []  # groups before it, and what was kept for them
         self._acks: dict[int, list[int]] = {}  # queue → indexes of its ACKs that are settled with the next dequeue
         self._polls: dict[int, list[int]] = {}  # queue → indexes of its POLLs that have no message yet
         self._skip_expired = False
@@ -97,8 +98,16 @@ class PollTask:
             except EXPECTED as error:
                 self._refuse(indexes, error)
             else:
-                self._after = group or self._after
+                self._wait_for(group)
                 self._kept += self._known(indexes, known)
+
+    def _wait_for(self, group: CommitGroup | None) -> None:
+        """Replies from here on depend on this group. An earlier one may be committed although this one fails."""
+        if group is None or group is self._after:
+            return
+        if self._after is not None and self._kept:
+            self._earlier.append((self._after, self._kept.copy()))
+        self._after = group
 
     def _tags(self, indexes: Sequence[int]) -> list[int]:
         return [self._frames[index][1] for index in indexes]
@@ -204,7 +213,7 @@ class PollTask:
             except EXPECTED as error:
                 self._refuse(indexes + acks, error)
                 continue
-            self._after = group or self._after
+            self._wait_for(group)
             if acks:
                 self._kept += self._known(acks, dequeue.acknowledged)
             if dequeue.unsendable is not None:
@@ -274,7 +283,17 @@ class PollTask:
         self._context.replies.enqueue(data, self._after, partial(self._failed, start, end, kept))
 
     def _failed(self, start: int, end: int, kept: list[int], error: Exception) -> bytes:
-        """The replies if the commit fails: nothing was acknowledged, and the dequeued messages remain in the queue."""
+        """The replies if the commit fails: the dequeued messages remain in the queue, and those whose ACKs are not in
+        an earlier group that was committed."""
+        if self._earlier:
+            settled = {
+                index
+                for group, indexes in self._earlier
+                if group.state is COMMITTED
+                for index in indexes
+                if self._frames[index][0] == f.ACK
+            }
+            kept = [index for index in kept if index not in settled]
         self._refuse(kept, error)
         return b"".join(self._replies[start:end])
 
