@@ -236,6 +236,18 @@ def test_a_group_that_is_being_written_is_completed_before_the_end(journal: SimJ
     log.close()
 
 
+def test_a_cache_that_fails_leaves_the_outcome_unknown(journal: SimJournal) -> None:
+    """The journal has the groups: nobody is told that nothing was stored."""
+    disk = SimDisk()
+    log = Broker(journal, disk)
+    disk.fail("write", path="journal/")
+    appended = append(log, "a", "b")
+    log.wait(lambda: bool(log.lost))
+    assert [type(each.group.error) for each in appended] == [CommitFailed, CommitFailed]
+    assert read_elsewhere(journal) == [b"a", b"b"]
+    log.kill()
+
+
 def test_an_empty_disk(log: Broker, journal: SimJournal) -> None:
     append(log, *map(str, range(40)))
     log.engine.trim({A: 5})

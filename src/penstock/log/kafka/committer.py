@@ -106,7 +106,7 @@ class KafkaCommitter:
         self._bytes_sent = 0
         self._doubt = ""  # the reason why nothing may be acknowledged before the journal is read
         self._written: deque[tuple[PendingGroup, Exception | None]] = deque()  # to be completed
-        self._writing = False  # a group is being written to the segments
+        self._writing: PendingGroup | None = None  # to the segments
         self._told = False  # a call of `_complete` is scheduled
         # Used on the loop only:
         self._scheduled = self._settling = self._abandoned = self._stopped = False
@@ -194,7 +194,7 @@ class KafkaCommitter:
             read_back, self._read_back = self._read_back, None
             self._settling = False
             self._settle(read_back)
-        in_doubt = self._doubt and not self._writing and not self._lost and not self._stopped
+        in_doubt = self._doubt and self._writing is None and not self._lost and not self._stopped
         if in_doubt and not self._settling:
             self._settling = True
             threading.Thread(target=self._find_out, name="penstock-kafka-settle", daemon=True).start()
@@ -203,13 +203,13 @@ class KafkaCommitter:
 
     def _complete_written(self, engine: ReplicatedEngine) -> None:
         while self._written:
-            group, error = self._written.popleft()
-            if self._lost:
-                continue
-            if error is None:
-                engine.complete(group, None)
-            else:
-                self._disk_failed(error)
+            group, error = self._written[0]  # under way until it is completed
+            if not self._lost:
+                if error is None:
+                    engine.complete(group, None)
+                else:
+                    self._disk_failed(error)
+            self._written.popleft()
 
     def _disk_failed(self, error: Exception) -> None:
         """Stop writing: the journal has the group, but the cache cannot store it. Only a restart can fix this."""
@@ -218,11 +218,14 @@ class KafkaCommitter:
     def _lose(self, cause: LogError) -> None:
         assert self._engine is not None
         self._lost = True
-        self._engine.abandon(cause, self._unanswered())
+        self._engine.abandon(cause, self._under_way())
         self._on_lost(str(cause))
 
-    def _unanswered(self) -> list[PendingGroup]:
-        return [sent.group for sent in self._sent if sent.group is not None]
+    def _under_way(self) -> list[PendingGroup]:
+        """The groups that were sent and are not completed: they are in the journal, or may be."""
+        with self._lock:
+            groups = [*(group for group, _ in self._written), self._writing, *(sent.group for sent in self._sent)]
+        return [group for group in groups if group is not None]
 
     def _give_up_for_now(self) -> None:
         """Fail the waiting groups with an unknown outcome: Kafka has been unavailable for too long."""
@@ -231,7 +234,7 @@ class KafkaCommitter:
         if self._doubt and self._read_back is None and not self._abandoned and not self._lost:
             self._complete_written(engine)
             self._abandoned = True
-            engine.abandon(LogUnavailable(AWAY.format(self._doubt)), self._unanswered())
+            engine.abandon(LogUnavailable(AWAY.format(self._doubt)), self._under_way())
 
     def _settle(self, read_back: ReadBack) -> None:
         """Settle each group without a report after the journal was read: it is stored, or never will be. Only if the
@@ -257,7 +260,7 @@ class KafkaCommitter:
             return
         own = read_back.producer is not None or read_back.view.term == self._view.term
         trimmed = read_back.view.term == UNKNOWN
-        unknown = self._unanswered() if trimmed else []
+        unknown = self._under_way() if trimmed else []
         fenced = LEFT_BEHIND if trimmed else FENCED.format(read_back.view.term.number)
         cause: LogError = NotOwner(fenced)
         if own:
@@ -327,7 +330,7 @@ class KafkaCommitter:
             if group is None:
                 self._view = self._view._replace(offset=behind)
                 return
-            self._writing = True
+            self._writing = group
         error: Exception | None = None
         engine = self._engine
         assert engine is not None
@@ -339,7 +342,7 @@ class KafkaCommitter:
             if error is None and group.file.first_group == group.number:
                 self._landmarks.append(landmark(self._view, group.position, self._claim))
             self._view = View(behind, self._view.term, group.number)
-            self._writing = False
+            self._writing = None
             self._written.append((group, error))
             self._tell()
 
@@ -443,11 +446,6 @@ class KafkaCommitter:
             logger.warning("snapshots could not be kept on Kafka, or the journal not trimmed: %s", error)
         finally:
             self._at_upkeep = False
-
-    def _under_way(self) -> bool:
-        """Whether groups were sent that are not completed."""
-        with self._lock:
-            return bool(self._sent or self._writing or self._written)
 
     def drain(self) -> None:
         engine = self._engine
