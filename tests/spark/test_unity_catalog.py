@@ -79,6 +79,29 @@ def refused(text):
         return str(error)
 
 
+def by_the_older_api(name):
+    # What Unity Catalog's own client gets, and how Spark reads it: the way without deltaRestApi.enabled.
+    unity, kinds = spark._jvm.io.unitycatalog.client, spark._jvm.org.apache.spark.sql.types.DataType
+    provider = unity.auth.TokenProvider.create({"type": "static", "token": reader})
+    client = unity.ApiClientBuilder.create().uri(uri).tokenProvider(provider).build()
+    table = unity.api.TablesApi(client).getTable(name, True, True)
+    wanted = unity.model.GenerateTemporaryTableCredential().tableId(table.getTableId())
+    given = unity.api.TemporaryCredentialsApi(client).generateTemporaryTableCredentials(
+        wanted.operation(unity.model.TableOperation.READ)
+    )
+    return {
+        "format": table.getDataSourceFormat().getValue(),
+        "same place": spark.read.format("delta").load(table.getStorageLocation()).count(),
+        "same columns": [column.getName() for column in table.getColumns()] == spark.table(name).columns,
+        "headers": [
+            kinds.fromDDL(column.getTypeText()).simpleString()
+            for column in table.getColumns()
+            if column.getName() == "headers"
+        ],
+        "secret": given.getAwsTempCredentials() is not None,
+    }
+
+
 both = "SELECT o.id, CAST(c.value AS string) FROM penstock.default.orders_typed o"
 found = {
     "schemas": rows("SHOW SCHEMAS IN penstock"),
@@ -88,6 +111,7 @@ found = {
     "columns": [row[:2] for row in rows("DESCRIBE penstock.default.orders_typed") if row[0] in ("id", "customer")],
     "history": sorted(row[0] for row in rows("DESCRIBE HISTORY penstock.default.orders")),
     "join": rows(f"{both} JOIN penstock.default.customers c ON CAST(c.key AS string) = o.customer ORDER BY 1"),
+    "older": by_the_older_api("penstock.default.orders"),
     "dots": rows("SELECT count(*) FROM penstock.default.`page.views`"),
     "written": refused("CREATE TABLE penstock.default.mine (id string) USING delta"),
     "missing": refused("SELECT * FROM penstock.default.nothing"),
@@ -154,6 +178,13 @@ def test_a_catalog_of_tables(tmp_path: Path) -> None:
         "columns": [["id", "string"], ["customer", "string"]],
         "history": [0, 1],
         "join": [["a", "Ada"], ["b", "Grace"]],
+        "older": {
+            "format": "DELTA",
+            "same place": 2,
+            "same columns": True,
+            "headers": ["array<struct<key:string,value:binary>>"],
+            "secret": False,
+        },
         "dots": [[3]],
         "stranger's": ["customers"],
     }
