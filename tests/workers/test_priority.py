@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -23,3 +24,18 @@ def test_a_worker_has_its_class_at_the_processor_and_at_the_disk(how: str, shown
     nice, idle, disk = done.stdout.split()
     assert (idle, disk) == shown
     assert how != "lower_priority" or int(nice) >= 5
+
+
+SESSION = Path("/proc/self/autogroup")
+
+
+@pytest.mark.skipif(not SESSION.exists(), reason="this kernel does not weigh sessions")
+@pytest.mark.parametrize(("how", "nice"), [("lower_priority", 5), ("idle_priority", 19)])
+@pytest.mark.parametrize("own", [True, False])
+def test_a_worker_lowers_its_own_session_and_no_other(how: str, nice: int, own: bool) -> None:
+    """A priority counts only within a session; that of the broker is not a worker's to lower."""
+    program = f"from penstock.workers import priority; priority.{how}(); print(open('{SESSION}').read())"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, start_new_session=own)
+    before = SESSION.read_text().split()[-1]
+    assert done.stdout.split()[-1] == (str(nice) if own else before)

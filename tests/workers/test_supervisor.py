@@ -105,13 +105,10 @@ def test_a_worker_that_is_killed_comes_back() -> None:
     run(test)
 
 
-def test_a_worker_is_in_the_brokers_session_and_no_ctrl_c_reaches_it() -> None:
-    """Linux weighs sessions before the priorities of their processes; Ctrl-C is for the broker's process group."""
-
+def test_a_worker_has_its_own_session_so_that_no_ctrl_c_reaches_it() -> None:
     async def test(_: Broker, worker: WorkerProcess) -> None:
         assert worker.process is not None
-        assert os.getsid(worker.process.pid) == os.getsid(0)
-        assert os.getpgid(worker.process.pid) == worker.process.pid
+        assert os.getsid(worker.process.pid) == worker.process.pid
 
     run(test)
 

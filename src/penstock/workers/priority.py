@@ -9,6 +9,7 @@ import platform
 from typing import Final
 
 NICE: Final = 5
+NICE_IDLE: Final = 19
 _IOPRIO_SET: Final = {"x86_64": 251, "aarch64": 30}  # number of a system call that Python does not expose
 _PROCESS: Final = 1
 _BEST_EFFORT_LAST: Final = 2 << 13 | 7
@@ -19,6 +20,7 @@ def lower_priority() -> None:
     """Lower the priority, for work that a client waits for."""
     with contextlib.suppress(OSError):
         os.nice(NICE)
+    _set_session_nice(NICE)
     _set_io_priority(_BEST_EFFORT_LAST)
 
 
@@ -29,6 +31,7 @@ def idle_priority() -> None:
         with contextlib.suppress(OSError, AttributeError):  # Linux only
             os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
         _set_io_priority(_IDLE, thread)
+    _set_session_nice(NICE_IDLE)
 
 
 def _threads() -> list[int]:
@@ -37,6 +40,14 @@ def _threads() -> list[int]:
         return [int(name) for name in os.listdir("/proc/self/task")]
     except OSError:
         return [0]
+
+
+def _set_session_nice(nice: int) -> None:
+    """Set the nice value of the session, if it is this process's own. For processes started from a shell, Linux weighs
+    sessions first, and priorities only within each (`kernel.sched_autogroup_enabled`)."""
+    if os.getsid(0) == os.getpid():
+        with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as file:
+            file.write(str(nice))
 
 
 def _set_io_priority(value: int, thread: int = 0) -> None:

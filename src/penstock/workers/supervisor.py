@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import socket
 import sys
 import time
@@ -153,9 +152,7 @@ class WorkerProcess:
                 *(sys.executable, "-m", self._module, str(descriptor)),
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=(descriptor,),
-                # Ctrl-C is for the broker, which stops its workers gracefully. Not a session of its own: Linux would
-                # weigh that against the broker's, whatever the priorities of the processes in them.
-                preexec_fn=os.setpgrp,
+                start_new_session=True,  # Ctrl-C is for the broker, which stops its workers gracefully
             )
         finally:
             theirs.close()
