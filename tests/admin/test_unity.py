@@ -239,6 +239,9 @@ def test_a_tenant_has_its_own_catalog(data_dir: DataDir) -> None:
     assert names == ["a.b", "default"] and of_acme.tables() == []
     assert [it["name"] for it in anyone.get("/schemas?catalog_name=acme")["schemas"]] == names
     assert of_acme.get("/schemas/penstock.a.b")["name"] == "a.b"
+    assert anyone.get("/catalogs/acme")["name"] == "acme"
+    assert anyone.refused("GET", "/catalogs/nobody") == (404, "NOT_FOUND")
+    assert anyone.refused("GET", "/tables?catalog_name=nobody&schema_name=default") == (404, "NOT_FOUND")
     assert of_acme.refused("GET", "/tables/penstock.a.b.theirs") == (404, "NOT_FOUND")
     data_dir.broker.access.apply(AccessPolicy(True, [Grant("a", frozenset({Permission.READ, Permission.DESCRIBE}))]))
     assert of_acme.ask("GET", "/schemas?catalog_name=default").status == 401

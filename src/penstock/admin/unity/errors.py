@@ -36,6 +36,11 @@ DELTA_TYPE: Final = {
 _NO_TABLE: Final = (broker.TableNotFound, broker.TopicNotFound, broker.TypedTableNotFound)
 
 
+class CatalogNotFound(HttpError):
+    def __init__(self, name: str) -> None:
+        super().__init__(404, "catalog_not_found", f"there is no catalog '{name[:200]}'")
+
+
 class SchemaNotFound(HttpError):
     def __init__(self, name: str) -> None:
         super().__init__(404, "schema_not_found", f"there is no schema '{name[:200]}'")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Final, NamedTuple
 
+from penstock.admin.unity.errors import CatalogNotFound
 from penstock.broker.broker import Broker
 from penstock.broker.errors import AccessDenied, InvalidName, TableNotFound, TopicNotFound, TypedTableNotFound
 from penstock.broker.names import Scope, scope
@@ -61,8 +62,13 @@ class CatalogTables:
         return request.tenant if catalog == CATALOG else catalog
 
     def schemas(self, request: Request, catalog: str) -> Sequence[str]:
-        """The schemas in which the caller may see topics. Raises AccessDenied if there are none."""
-        return self._broker.topics.namespaces(request.identity, self.tenant(request, catalog))
+        """The schemas in which the caller may see topics. Raises AccessDenied if there are none, CatalogNotFound for
+        another tenant without topics that the caller may see."""
+        tenant, topics = self.tenant(request, catalog), self._broker.topics
+        found = topics.namespaces(request.identity, tenant)
+        if tenant != request.tenant and not any(topics.list(request.identity, scope(tenant, name)) for name in found):
+            raise CatalogNotFound(catalog)
+        return found
 
     def list(self, request: Request, catalog: str, schema: str) -> list[CatalogTable]:
         """The tables that the caller may read, by name."""
