@@ -22,6 +22,7 @@ TOPIC = "events"
 PARTITIONS = 4
 SIZE = 100  # bytes of a value
 SCHEMA = "id long, country string, amount double, note string"
+ROW_GROUP = 1 << 20  # rows: some 128 MB, as Spark writes them
 _APPEND = 10_000  # records of one append: a batch of 1 MB
 _STORED = [name for name in RECORD.names if name != "headers"]
 COLUMNS = [*_STORED, "timestampType"]  # those that the source gives if nobody asks for fewer
@@ -74,7 +75,8 @@ def make_parquet(log: str, topic: int, directory: str) -> None:
         partition = partition_id(topic, number)
         first, end = tailer.extent(partition) or (0, 0)
         path = os.path.join(directory, f"part-{number}.parquet")
-        with pq.ParquetWriter(path, pa.schema([*(RECORD.field(name) for name in _STORED), kind])) as writer:
-            for batch in record_batches(tailer.slices(partition, first, end), TOPIC, _STORED):
-                constant = pa.repeat(pa.scalar(LOG_APPEND_TIME, kind.type), batch.num_rows)
-                writer.write_batch(batch.append_column(kind, constant), row_group_size=1 << 20)
+        batches = record_batches(tailer.slices(partition, first, end), TOPIC, _STORED)
+        rows = pa.Table.from_batches(batches, pa.schema([RECORD.field(name) for name in _STORED]))
+        constant = pa.repeat(pa.scalar(LOG_APPEND_TIME, kind.type), rows.num_rows)
+        # All at once: a writer begins a row group with every batch that it gets.
+        pq.write_table(rows.append_column(kind, constant), path, row_group_size=ROW_GROUP)

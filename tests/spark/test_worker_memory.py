@@ -6,9 +6,11 @@ import gc
 from collections.abc import Iterator
 
 import pytest
-from pyspark import TaskContext
+from pyspark import SparkFiles, TaskContext
 
 from penstock.spark import worker_memory
+
+ON_WORKER = ("_is_running_on_worker", True)  # also in a process that plans
 
 
 @pytest.fixture
@@ -22,8 +24,11 @@ def frozen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     worker_memory._freeze.cache_clear()
 
 
-def test_a_worker_freezes_once(frozen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TaskContext, "get", object)
+@pytest.mark.parametrize(("of", "name", "value"), [(TaskContext, "get", object), (SparkFiles, *ON_WORKER)])
+def test_a_worker_freezes_once(
+    frozen: list[str], monkeypatch: pytest.MonkeyPatch, of: type, name: str, value: object
+) -> None:
+    monkeypatch.setattr(of, name, value)
     worker_memory.freeze_imports()
     worker_memory.freeze_imports()
     assert frozen == ["collect", "freeze"]

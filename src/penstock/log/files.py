@@ -119,8 +119,10 @@ class OsFile:
 
     def __del__(self) -> None:
         # A reader may outlive the journal's use of a file: retention may remove it while a read is planned.
-        with contextlib.suppress(OSError):
+        try:  # noqa: SIM105 - contextlib may be gone by then
             self.close()
+        except (OSError, AttributeError):  # at the end of the process, modules are taken apart before objects
+            pass
 
 
 class OsFiles:

@@ -47,6 +47,10 @@ logger = logging.getLogger(__name__)
 
 
 class PenstockDataSource(DataSource):
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        freeze_imports()
+
     @classmethod
     def name(cls) -> str:
         return "penstock"
@@ -58,6 +62,7 @@ class PenstockDataSource(DataSource):
         return PenstockReader(schema, dict(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        freeze_imports()
         return PenstockStreamReader(schema, dict(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -97,6 +102,7 @@ class PenstockReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         tasks = driver_budget(self._options.retries).call(lambda: self._planner().batch())
+        freeze_imports()
         return [Task(task) for task in tasks]
 
     def _planner(self) -> Planner:
