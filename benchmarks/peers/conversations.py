@@ -7,6 +7,7 @@ that the server has in the end.
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass
 from typing import Final
@@ -57,6 +58,12 @@ def rustlog_partitions(size: int, count: int) -> Conversation:
     """One partition after the other of the topic with this number."""
     value, name = os.urandom(size), topic("RustLog", count)
     return _rustlog([wire.binary_produce(name, [value], partition) for partition in range(count)])
+
+
+def rustlog_commit(number: int) -> bytes:
+    """The offset of a consumer group, on a connection that speaks JSON."""
+    commit = {"type": "OffsetCommit", "group": f"group{number:05d}", "topic": topic("RustLog", 0)}
+    return wire.framed(json.dumps({**commit, "partition": 0, "offset": 0}).encode())
 
 
 def _rustlog(requests: list[bytes]) -> Conversation:

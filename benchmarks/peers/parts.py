@@ -27,8 +27,10 @@ CONNECTIONS: Final = (1, 10, 100, 1_000, 10_000)
 TOPICS: Final = (1, 10, 100, 1_000, 10_000)
 PARTITIONS: Final = (1, 10, 100, 1_000)
 SUBSCRIPTIONS: Final = (1, 10, 100, 1_000, 10_000)
+GROUPS_OF_CONSUMERS: Final = (1, 10, 100, 1_000, 10_000)
 JOURNAL_MIB: Final = (16, 64, 256, 1_024)
 MIB: Final = 1 << 20
+FEW: Final = 5_000  # connections, topics, …: with fewer, memory for each says nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +171,7 @@ def connections(peers: Peers) -> list[Series]:
     cost, memory = _growth("connections", "idle connections")
     with peers.running(WRITTEN) as all_servers:
         tried = [Tried(server, door, SIZE) for server, door in peers.one_door(all_servers)]
-        base: dict[str, int] = {}
+        last: dict[str, tuple[int, int]] = {}
         for count in _up_to(CONNECTIONS, peers.most):
             for each in tried:
                 name, port = who(each.server, each.door), each.server.port(each.door)
@@ -177,7 +179,7 @@ def connections(peers: Peers) -> list[Series]:
                     held = each.server.memory()
                     for _ in range(peers.rounds):
                         cost.add(name, count, each.run(peers.seconds / 2, 16)[1])
-                _add_memory(memory, base, name, count, held)
+                _add_memory(memory, last, name, count, held)
     return [cost, memory]
 
 
@@ -185,11 +187,11 @@ def topics(peers: Peers) -> list[Series]:
     """The cost of a request to one topic after the other."""
     cost, memory = _growth("topics", "topics")
     with peers.running(WRITTEN) as all_servers:
-        base: dict[str, int] = {}
+        last: dict[str, tuple[int, int]] = {}
         for count in _up_to(TOPICS, peers.most):
             tried = [Tried(server, door, SIZE, count) for server, door in peers.one_door(all_servers)]
             for each in tried:
-                _add_memory(memory, base, who(each.server, each.door), count, each.server.memory())
+                _add_memory(memory, last, who(each.server, each.door), count, each.server.memory())
             for _ in range(peers.rounds):
                 for each in tried:
                     cost.add(who(each.server, each.door), count, each.run(peers.seconds / 2, 16)[1])
@@ -219,7 +221,7 @@ def subscriptions(peers: Peers) -> list[Series]:
     cost, memory = _growth("subscriptions", "subscriptions")
     with peers.running(WRITTEN) as all_servers:
         ours = [server for server in all_servers if isinstance(server, Penstock)]
-        base: dict[str, int] = {}
+        last: dict[str, tuple[int, int]] = {}
         for server in ours:
             tried = Tried(server, "BlipMQ", SIZE)
             with generator.connect(server.port("BlipMQ"), tried.conversation) as peer:
@@ -230,9 +232,30 @@ def subscriptions(peers: Peers) -> list[Series]:
                         if not peer.recv(1 << 16):
                             raise ConnectionError("the broker closed the connection")
                     there = count
-                    _add_memory(memory, base, server.name, count, server.memory())
+                    _add_memory(memory, last, server.name, count, server.memory())
                     for _ in range(peers.rounds):
                         cost.add(server.name, count, tried.run(peers.seconds / 2, 16)[1])
+    return [cost, memory]
+
+
+def groups(peers: Peers) -> list[Series]:
+    """The cost of a request while consumer groups have stored offsets; Penstock alone has them."""
+    cost, memory = _growth("groups", "consumer groups")
+    with peers.running(WRITTEN) as all_servers:
+        ours = [server for server in all_servers if isinstance(server, Penstock)]
+        last: dict[str, tuple[int, int]] = {}
+        for server in ours:
+            tried, there = Tried(server, "RustLog", SIZE), 0
+            for count in _up_to(GROUPS_OF_CONSUMERS, peers.most):
+                with generator.connect(server.port("RustLog"), tried.conversation) as peer:
+                    for number in range(there, count):
+                        peer.sendall(conversations.rustlog_commit(number))
+                        if not peer.recv(1 << 16):
+                            raise ConnectionError("the broker closed the connection")
+                there = count
+                _add_memory(memory, last, server.name, count, server.memory())
+                for _ in range(peers.rounds):
+                    cost.add(server.name, count, tried.run(peers.seconds / 2, 16)[1])
     return [cost, memory]
 
 
@@ -286,12 +309,12 @@ def _up_to(counts: Sequence[int], most: int) -> list[int]:
     return sorted({min(count, most) for count in counts})
 
 
-def _add_memory(series: Series, base: dict[str, int], name: str, count: int, held: int) -> None:
-    """Of each, beyond what the first few took."""
-    if count < 10:
-        base[name] = held
-    elif name in base:
-        series.add(name, count, (held - base[name]) / count / 1024)
+def _add_memory(series: Series, last: dict[str, tuple[int, int]], name: str, count: int, held: int) -> None:
+    """Of each beyond the step before, from where on they are more than what requests leave behind."""
+    if name in last and count >= FEW:
+        before, had = last[name]
+        series.add(name, count, (held - had) / (count - before) / 1024)
+    last[name] = (count, held)
 
 
 PARTS: Final[dict[str, Callable[[Peers], list[Series]]]] = {
@@ -302,11 +325,12 @@ PARTS: Final[dict[str, Callable[[Peers], list[Series]]]] = {
     "topics": topics,
     "partitions": partitions,
     "subscriptions": subscriptions,
+    "groups": groups,
     "journal": journal,
     "starts": starts,
 }
 
-GROUPS: Final = {"growth": ("connections", "topics", "partitions", "subscriptions", "journal", "starts")}
+GROUPS: Final = {"growth": ("connections", "topics", "partitions", "subscriptions", "groups", "journal", "starts")}
 """Names for several parts."""
 
 

@@ -24,6 +24,7 @@ import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import accumulate, chain, pairwise
 from typing import Final
 
@@ -68,10 +69,25 @@ def _padded(size: int) -> int:
 
 
 _PADDING: Final = tuple(bytes(n) for n in range(8))
+_LARGE: Final = 1024  # bytes of a value, on average, from which on values are not joined before the whole batch is
+_USUAL_COUNT: Final = 4096  # largest count of which the offsets are cached
 
 
 def _offsets(lengths: Iterable[int]) -> bytes:
     return array("i", accumulate(lengths, initial=0)).tobytes()
+
+
+def _value_offsets(values: Sequence[bytes]) -> bytes:
+    lengths = list(map(len, values))
+    if lengths.count(lengths[0]) == len(lengths) <= _USUAL_COUNT:
+        return _equal_offsets(lengths[0], len(lengths))
+    return _offsets(lengths)
+
+
+@lru_cache(64)
+def _equal_offsets(length: int, count: int) -> bytes:
+    """The offsets of values of one length, as most batches have."""
+    return array("i", range(0, (count + 1) * length, length) if length else [0] * (count + 1)).tobytes()
 
 
 class OpenBatch:
@@ -189,7 +205,7 @@ def _build(
     count = len(values)
     flags = header_count = 0
     parts = [b"", timestamps.tobytes()]  # the header is added last; every section is padded
-    value_bytes = b"".join(values)
+    size = sum(map(len, values))
     key_bytes = header_names = header_values = b""
     if expires is not None:
         flags |= EXPIRES
@@ -203,7 +219,7 @@ def _build(
             _add(parts, bits.to_bytes((count + 7) // 8, "little"))
         _add(parts, _offsets([0 if key is None else len(key) for key in keys]))
         key_bytes = b"".join(present)
-    _add(parts, _offsets(map(len, values)))
+    _add(parts, _value_offsets(values))
     if headers is not None:
         flags |= HEADERS
         pairs = [pair for of_record in headers for pair in of_record]
@@ -214,14 +230,20 @@ def _build(
         _add(parts, _offsets([len(value) for _, value in pairs]))
         header_names = b"".join(names)
         header_values = b"".join([value for _, value in pairs])
-    for column in (key_bytes, value_bytes, header_names, header_values):
-        _add(parts, column)
+    _add(parts, key_bytes)
+    if size >= _LARGE * count:
+        parts += values  # a copy takes longer than a checksum of each
+        parts.append(_PADDING[_pad(size)])
+    else:
+        _add(parts, b"".join(values))
+    _add(parts, header_names)
+    _add(parts, header_values)
     length = HEADER_SIZE + sum(map(len, parts)) + TRAILER_SIZE
     if length > MAX_BATCH_BYTES:
         raise ValueError("a batch of more than 1 GiB")
     parts[0] = BATCH_HEADER.pack(
         BATCH_MAGIC, length, flags, door, partition >> 32, partition & 0xFFFFFFFF, base_offset, position,
-        count, header_count, len(key_bytes), len(value_bytes), len(header_names), len(header_values), *stamps,
+        count, header_count, len(key_bytes), size, len(header_names), len(header_values), *stamps,
     )  # fmt: skip
     parts.append(_PADDING[4])
     return join_with_checksum(parts)

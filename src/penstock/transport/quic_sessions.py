@@ -72,7 +72,6 @@ class QuicChannel:
     # -- called by the session
 
     def send(self, data: bytes) -> None:
-        self._connection.touch()
         self._stream.send(data)
 
     @property
@@ -104,7 +103,6 @@ class QuicChannel:
 
     def received(self, data: bytes, end: bool) -> None:
         session = self.session
-        self._connection.touch()
         if end:
             self._input_over = True
         if session is None or (data and not self._connection.call(session.receive, data)):
@@ -114,7 +112,6 @@ class QuicChannel:
     def received_pieces(self, pieces: list[bytes], end: bool) -> None:
         """`received`, with the data in several pieces."""
         session = self.session
-        self._connection.touch()
         if end:
             self._input_over = True
         if session is not None and self._connection.call(session.receive_pieces, pieces):
@@ -126,7 +123,6 @@ class QuicChannel:
         self._connection.account(self)
 
     def drained(self) -> None:
-        self._connection.touch()
         if self.session is not None and self._connection.call(self.session.receive, b""):
             self._connection.account(self)
 
@@ -177,7 +173,7 @@ class QuicSessions:
         self._yielding = 0  # number of sessions whose share of the turn is used up
         self._frame = port.door.max_frame + READ_SLACK
         self._grace = 0  # frames of extra room, so that at least one stream can complete
-        self._last_activity = port.now()
+        self._last_activity = port.now()  # while there are no streams
         self._least_held = 0  # minimum of the held bytes since input was paused
         self._stalled_since = 0.0  # time of that minimum
         self._stopping = False
@@ -260,8 +256,11 @@ class QuicSessions:
             held += self._connection.unsent
         if held != self.held:
             self._tracker.account(self, held)
-        pause = held > self._room or self._yielding > 0 or (self._tracker.full and held > self._tracker.fair_share)
-        if not held:
+        if held:
+            full = self._tracker.full and held > self._tracker.fair_share
+            pause = held > self._room or self._yielding > 0 or full
+        else:
+            pause = self._yielding > 0
             self._grace = 0
         if pause is self._connection.paused:
             return
@@ -324,10 +323,10 @@ class QuicSessions:
                 self.call(channel.session.stop)
         self._close_if_done()
 
-    # -- called by its channels
-
     def touch(self) -> None:
         self._last_activity = self._port.now()
+
+    # -- called by its channels
 
     def call(self, method: Callable[..., None], *arguments: object) -> bool:
         """Call a session's method. False if the connection is closed now, by an error or otherwise."""
@@ -344,6 +343,7 @@ class QuicSessions:
         self.apply_backpressure()
 
     def discard(self, channel: QuicChannel) -> None:
+        self.touch()
         channel.session = None
         self._measure(channel)
         self._channels.pop(channel, None)

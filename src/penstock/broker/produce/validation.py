@@ -97,9 +97,12 @@ class RecordValidator:
             raise InvalidArgument("There is no record to append")
         if len(values) == 1 and keys is None:
             return self.measure_one(values[0])
-        sizes = list(map(len, values))
-        if keys is not None:
-            sizes = [size + len(key or b"") for size, key in zip(sizes, keys, strict=True)]
+        if keys is None:
+            total = sum(map(len, values))
+            if total > self._limits.record_bytes and (largest := max(map(len, values))) > self._limits.record_bytes:
+                raise RecordTooLarge(largest, self._limits.record_bytes)
+            return total
+        sizes = [len(value) + len(key or b"") for value, key in zip(values, keys, strict=True)]
         if (largest := max(sizes)) > self._limits.record_bytes:
             raise RecordTooLarge(largest, self._limits.record_bytes)
         return sum(sizes)

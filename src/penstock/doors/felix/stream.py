@@ -197,6 +197,7 @@ class RequestStream(RequestPipeline):
             self._frame_bytes = self._frames.frame_bytes
             self._read_bytes += self._frame_bytes
             self._units += self._frame_bytes >> (BINARY_UNIT if frame.flags & BATCH else JSON_UNIT)
+            self._exhausted = self._frames.empty and not self._ended
             return self._decode(frame)
         self._exhausted = True
         if self._ended and self._frames.in_payload and not self._inbox:

@@ -13,7 +13,7 @@ import logging
 import os
 import re
 import stat
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from deltalake.fs import DeltaStorageHandler
 
 from penstock.log.tables import sidecar
 from penstock.log.tables.location import TableRef, local_folder
+from penstock.log.tables.write_back import read_ahead, write_back
 
 logger = logging.getLogger(__name__)
 
@@ -120,6 +121,11 @@ class Store:
             finally:
                 os.close(descriptor)
 
+    def read_ahead(self, paths: Iterable[str], rest: Callable[[], None]) -> None:
+        """Read files into the system's cache in small steps, before they are used; `rest` is called in between."""
+        for path in paths if self.folder is not None else ():
+            read_ahead(os.path.join(self.folder or "", path), rest)
+
     def remove_all(self) -> None:
         """Remove the table and everything in it; its log first, so that no reader finds a table without files."""
         with contextlib.suppress(FileNotFoundError):
@@ -180,6 +186,11 @@ class Store:
         return sorted(found)
 
     # -- durability
+
+    def write_back(self, paths: Collection[str], rest: Callable[[], None]) -> None:
+        """Write large files to the disk in small steps, before they are synced; `rest` is called in between."""
+        for path in paths if self.folder is not None else ():
+            write_back(os.path.join(self.folder or "", path), rest)
 
     def sync(self, paths: Collection[str]) -> None:
         """Make these files, and their names, survive a loss of power."""

@@ -21,6 +21,7 @@ BURST_BYTES: Final = 256 << 10  # delivered at once; a pause takes effect after 
 STREAM_HIGH: Final = 256 << 10  # a stream with more unsent bytes is congested,
 STREAM_LOW: Final = 16 << 10  # or with this many, if there are very many streams
 CONNECTION_HIGH: Final = 4 << 20  # limit for all streams together, including bytes sent but not acknowledged
+EARLY_SECONDS: Final = 0.0002  # of delivering, after which the first replies are sent: the peer can go on meanwhile
 INTERNAL_ERROR: Final = 0x21  # code sent to the peer after an internal error
 
 
@@ -62,6 +63,9 @@ class Driver(Protocol):
     def touch(self, connection: QuicConnection) -> None:
         """The connection may have something to send."""
 
+    def send_early(self, connection: QuicConnection) -> None:
+        """Send what the connection has to send so far, although it has more to deliver in this turn."""
+
     def continue_later(self, connection: QuicConnection) -> None:
         """The connection has more to deliver, in a later turn."""
 
@@ -98,12 +102,13 @@ class Stream:
         self._output_over = not local and not self.bidirectional
 
     def send(self, data: bytes) -> None:
-        self._send(data, end=False)
+        if not self._output_over and self._connection.send_stream(self.id, data, False):
+            self._bound += len(data)
 
     def finish(self) -> None:
         """End the stream: no data follows."""
         if not self._output_over:
-            self._send(b"", end=True)
+            self._connection.send_stream(self.id, b"", True)
             self._end_output()
 
     def reset(self, code: int) -> None:
@@ -128,10 +133,11 @@ class Stream:
     @property
     def congested(self) -> bool:
         connection = self._connection
-        high = connection.stream_high
-        if self._bound <= high and connection.bound <= CONNECTION_HIGH:
+        if self._bound <= STREAM_LOW and connection.bound <= CONNECTION_HIGH:
             return False
-        if self.unsent <= high and connection.unsent <= CONNECTION_HIGH:
+        if self.unsent <= connection.stream_high and (
+            connection.bound <= CONNECTION_HIGH or connection.unsent <= CONNECTION_HIGH
+        ):
             return False
         connection.waiting[self] = None
         return True
@@ -175,12 +181,6 @@ class Stream:
                 self._receiver.drained()
 
     # -- internal
-
-    def _send(self, data: bytes, *, end: bool) -> None:
-        if self._output_over or self._connection.closed:
-            return
-        if self._connection.send_stream(self.id, data, end):
-            self._bound += len(data)
 
     def _end_input(self) -> None:
         self._input_over = True
@@ -315,7 +315,10 @@ class QuicConnection:
     # -- called by its streams
 
     def send_stream(self, number: int, data: bytes, end: bool) -> bool:
-        """False if the stream accepts no more data: the peer has stopped it, and the receiver is about to be told."""
+        """False if the connection is closed, or the stream accepts no more data: the peer has stopped it, and the
+        receiver is about to be told."""
+        if self.closed:
+            return False
         try:
             self.machine.send(number, data, end)
         except StreamRefused:
@@ -385,6 +388,7 @@ class QuicConnection:
         if burst.issued or burst.retired:
             self._driver.route(self, burst.issued, burst.retired)
         data = burst.data
+        early = min(time.monotonic() + EARLY_SECONDS, until)
         for number in list(data):
             if self._paused:
                 return False
@@ -393,8 +397,11 @@ class QuicConnection:
             stream.receive(pieces, number in burst.ends)
             if self.closed:
                 return True
-            if data and time.monotonic() >= until:
-                return False
+            if data and (now := time.monotonic()) >= early:
+                if now >= until:
+                    return False
+                self._driver.send_early(self)
+                early = min(now + EARLY_SECONDS, until)
         for events, deliver in ((burst.resets, Stream.receive_reset), (burst.refusals, Stream.receive_refusal)):
             for number, code in events:
                 known = self._streams.get(number)

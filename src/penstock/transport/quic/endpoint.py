@@ -27,6 +27,7 @@ TURN_SECONDS: Final = 0.004  # of work on received datagrams, before others get 
 FEED_DATAGRAMS: Final = 16  # passed to a state machine at once,
 FEED_BYTES: Final = 32 << 10  # or this many bytes
 FLIGHT_BYTES: Final = 512 << 10  # that one connection may send before the next gets its turn
+EARLY_DATAGRAMS: Final = 4  # that one connection may send in the middle of its work
 SWEEP_SECONDS: Final = 1.0
 DEFECT: Final = "%s: closed because of an error in the broker; no other connection is touched"
 LONG: Final = 0x80  # bit of the first byte: a long header, with version and type
@@ -134,6 +135,12 @@ class QuicEndpoint:
         if not self._flush_planned and not self._closed:
             self._flush_planned = True
             self._loop.call_soon(self._flush)
+
+    def send_early(self, connection: QuicConnection) -> None:
+        if not self._udp.blocked:
+            datagrams = connection.machine.datagrams(time.monotonic(), EARLY_DATAGRAMS)
+            if datagrams:
+                self._send(datagrams)
 
     def continue_later(self, connection: QuicConnection) -> None:
         self._unfinished[connection] = None

@@ -221,7 +221,10 @@ class QuicStateMachine(QuicConnection):
         return self._stream(self._native.open_stream, not bidirectional)
 
     def send(self, stream: int, data: bytes, end: bool) -> None:
-        self._stream(self._native.send_stream, stream, data, end)
+        try:
+            self._native.send_stream(stream, data, end)
+        except (ValueError, RuntimeError) as error:
+            raise StreamRefused(str(error)) from None
 
     def reset(self, stream: int, code: int) -> None:
         self._stream(self._native.reset_stream, stream, code)

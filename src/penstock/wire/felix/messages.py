@@ -408,6 +408,9 @@ def _sentence(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
+_PUBLICATIONS: Final = (Publish, PublishBatch)
+
+
 def _misfit(request: Request, original: bool) -> str | None:
     """The flaw in a request's numbers, or None: ids differ between the dialects, and msgspec supports no bounds above
     an i64."""
@@ -415,7 +418,7 @@ def _misfit(request: Request, original: bool) -> str | None:
         return None
     if not _fits(request.request_id, original):
         return f"field 'request_id': expected {'a u64' if original else 'a string or a number of 64 bits'}"
-    if isinstance(request, Publish | PublishBatch):
+    if isinstance(request, _PUBLICATIONS):
         if request.key is not None and len(request.key) > MAX_KEY:
             return f"field 'key': a key of {len(request.key)} bytes; the most is {MAX_KEY}"
     elif isinstance(request, Subscribe):
