@@ -219,7 +219,8 @@ test-compiled: build/compiled/.ready ## the tests of log, queues, crashes and wh
 	PYTHONPATH=$(CURDIR)/build/compiled $(PYTEST) 3 tests/log tests/crash tests/e2e tests/broker/test_broker.py \
 	  --ignore tests/crash/test_schedules.py --ignore tests/crash/test_kafka_schedules.py \
 	  tests/broker/queues/test_queues.py tests/broker/transactions/test_transactions.py tests/wire/flymq/test_frames.py \
-	  tests/wire/flymq/test_messages.py tests/wire/flymq/test_coalesced_produce.py tests/wire/blipmq/test_frames.py
+	  tests/wire/flymq/test_messages.py tests/wire/flymq/test_coalesced_produce.py tests/wire/flymq/test_single_produce.py \
+	  tests/wire/rustlog/test_single_produce.py tests/wire/blipmq/test_frames.py
 
 $(BIN)/uv: requirements/bootstrap.txt
 	@python=$$($(FIND_PYTHON)) || exit 1; \
