@@ -26,7 +26,7 @@ from benchmarks import machine, spark_executors, spark_nexmark
 from benchmarks.broker import BrokerProcess
 from benchmarks.report import Report, percentile
 from benchmarks.settings import scratch
-from benchmarks.spark_data import COLUMNS, PARTITIONS, SIZE, TOPIC, make_log, make_parquet, value
+from benchmarks.spark_data import COLUMNS, NOT_NULL, PARTITIONS, SIZE, TOPIC, make_log, make_parquet, value
 from benchmarks.spark_executors import grouped
 from benchmarks.spark_rounds import Comparison, Race, write
 from benchmarks.spark_rows import RowSource
@@ -125,13 +125,13 @@ class Bench:
 
     def grouping(self) -> None:
         lane = self.compared("from_json", "from_json + groupBy from the local log", "Parquet", 0.9)
-        self.race.add(lane, lambda: grouped(self.source("value binary")), lambda: grouped(self.plain()))
+        self.race.add(lane, lambda: grouped(self.source("value binary NOT NULL")), lambda: grouped(self.plain()))
 
     def streaming(self) -> None:
         lane = self.compared("stream", "streaming read of the local log", "Parquet's file stream", 0.6)
         self.race.add(
             lane,
-            lambda: self.stream(self.stream_source(), "noop"),
+            lambda: self.stream(self.stream_source(NOT_NULL), "noop"),
             lambda: self.stream(self.parquet_stream(), "noop"),
         )
 

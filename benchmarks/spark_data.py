@@ -26,6 +26,11 @@ ROW_GROUP = 1 << 20  # rows: some 128 MB, as Spark writes them
 _APPEND = 10_000  # records of one append: a batch of 1 MB
 _STORED = [name for name in RECORD.names if name != "headers"]
 COLUMNS = [*_STORED, "timestampType"]  # those that the source gives if nobody asks for fewer
+NOT_NULL = (
+    "key binary, value binary NOT NULL, topic string NOT NULL, partition int NOT NULL, offset bigint NOT NULL,"
+    " timestamp timestamp NOT NULL, timestampType int NOT NULL"
+)
+"""The same as a schema that spares Spark checks for nulls."""
 
 
 def value(number: int) -> bytes:

@@ -144,6 +144,16 @@ def test_the_source_says_its_columns() -> None:
     assert PenstockDataSource.name() == "penstock"
 
 
+@pytest.mark.usefixtures("log")
+def test_a_value_that_may_be_null_is_not_asked_for_as_one_that_is_not() -> None:
+    strict = StructType([StructField("value", BinaryType(), nullable=False)])
+    assert len(rows(reader(strict), reader(strict).partitions())) == 200
+    with pytest.raises(SchemaRefused, match="'value' may be null"):
+        reader(strict, emptyValues="null")
+    with pytest.raises(SchemaRefused, match="'value' may be null"):
+        stream(strict, emptyValues="null").initialOffset()
+
+
 def test_a_broker_that_is_away_for_a_moment(log: FakeLog) -> None:
     log.outages = 3
     one = reader()

@@ -49,8 +49,6 @@ MERGED_ROWS: Final = 16_384  # smaller ones are merged up to this
 MOST_ROWS: Final = 65_536  # larger ones are split
 MOST_BYTES: Final = 32 << 20
 
-_MAY_BE_NULL: Final = ("key", *OPTIONAL)
-
 
 class SchemaRefused(ValueError):
     """A schema that the source does not support."""
@@ -62,7 +60,11 @@ def full_schema(*optional: str) -> StructType:
     return StructType([StructField(name, kind) for name, kind in TYPES.items() if name not in left_out])
 
 
-def check_schema(schema: StructType) -> None:
+def _may_be_null(empty_is_null: bool) -> tuple[str, ...]:
+    return ("key", *OPTIONAL, *(("value",) if empty_is_null else ()))
+
+
+def check_schema(schema: StructType, empty_is_null: bool = False) -> None:
     """Check that the columns are a subset of ours, in any order: this is how a reader requests fewer."""
     seen: set[str] = set()
     for field in schema.fields:
@@ -78,7 +80,7 @@ def check_schema(schema: StructType) -> None:
                 f"Column {field.name!r} is {expected.simpleString()}, not {field.dataType.simpleString()}; read it as "
                 f"it is and convert it then, for example with col({field.name!r}).cast(…); {_allowed()}"
             )
-        if not field.nullable and field.name in _MAY_BE_NULL:
+        if not field.nullable and field.name in _may_be_null(empty_is_null):
             raise SchemaRefused(f"Column {field.name!r} may be null; leave out NOT NULL")
     if not seen:
         raise SchemaRefused(f"The schema has no column; {_allowed()}")

@@ -96,9 +96,9 @@ def open_log(options: SourceOptions) -> Log:
 
 class PenstockReader(DataSourceReader):
     def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
-        check_schema(schema)
         self._schema = schema
         self._options = batch_options(options)
+        check_schema(schema, self._options.empty_is_null)
 
     def partitions(self) -> list[InputPartition]:
         tasks = driver_budget(self._options.retries).call(lambda: self._planner().batch())
@@ -126,8 +126,9 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @cached_property
     def _options(self) -> SourceOptions:
-        check_schema(self._schema)
-        return stream_options(self._given)
+        options = stream_options(self._given)
+        check_schema(self._schema, options.empty_is_null)
+        return options
 
     @cached_property
     def _planner(self) -> Planner:
