@@ -173,6 +173,8 @@ def check(project: Project, sent: Sent, late: str) -> None:
     assert len({(row["topic"], row["partition"], row["offset"]) for row in kept}) == len(kept)
     assert {row["tenant"] for row in kept} == {"default"}
     assert {row["door"] for row in kept} == {*DOORS}
+    told = {(row["door"], event["via"]) for row in kept if "via" in (event := parsed(row["value"]) or {})}
+    assert told == {(name, name) for name in DOORS}  # each event tells how it was sent
 
     orders = {event["order_id"]: event for event in sent.good("orders", "order_id")}
     del orders[late]
