@@ -20,10 +20,14 @@ MISSING = "no chromium: apt-get install chromium"
 PATIENCE = 40_000  # ms for what takes a moment, on a machine that others use too
 
 
+PLAIN = ("--disable-gpu", "--disable-gpu-compositing", "--in-process-gpu", "--disable-extensions")
+"""Flags without which pages look and work the same, and take a seventh more processor time."""
+
+
 def launch(playwright: Playwright) -> Browser:
     """Chromium, in which a page can say how much memory it has."""
     sandbox = [] if os.getuid() else ["--no-sandbox"]  # which does not work for root
-    flags = ["--enable-precise-memory-info", "--js-flags=--expose-gc", *sandbox]
+    flags = ["--enable-precise-memory-info", "--js-flags=--expose-gc", *PLAIN, *sandbox]
     return playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
 
 
