@@ -354,8 +354,8 @@ def test_a_typed_table_is_for_those_who_may_read_its_topic() -> None:
         topics[name] = replace(topics[name], settings=TopicSettings(schema="order"))
     desk = fixture.broker.queries.capability
     asked = begun(fixture)
-    assert desk.names(asked.number) == ["open", "open_delta"]
-    opened = desk.open(asked.number, ["open_delta"])
+    assert desk.names(asked.number) == ["open", "open_typed"]
+    opened = desk.open(asked.number, ["open_typed"])
     assert opened.views == [] and [view.topic.name for view in opened.typed.values()] == ["open"]
     with pytest.raises(AccessDenied, match="may not read 'closed'"):  # whoever may read a topic of the table's name
         desk.open(asked.number, ["closed_typed"])

@@ -309,7 +309,8 @@ SERVICES: dict[str, tuple[type, set[str]]] = {
             ),
             *("trouble", "warm"),
             "typed_name",  # of a topic that the caller was allowed to see
-            "typed_names",  # of topics that the caller may read, and no others: see the test below
+            "readable",  # a topic that the caller may read, and no others: see the test below
+            "typed_names",  # the same
         },
     ),  # what the server and its process for tables call
     "transactions": (Transactions, {"abandon", "commit", "rollback", "sweep"}),  # two by an id that only its owner has
@@ -506,6 +507,9 @@ def test_typed_tables_are_listed_for_those_who_may_read_their_topic(monkeypatch:
     assert set(fixture.broker.tables.typed_names(ALICE, DEFAULT_SCOPE)) == {"there_typed", "closed_typed"}
     secure(fixture, policy(Permission.READ, topic="there"))
     assert fixture.broker.tables.typed_names(ALICE, DEFAULT_SCOPE) == ["there_typed"]
+    ids = [topic.id for topic in fixture.broker.state_log.state.topics[DEFAULT_SCOPE].values()]
+    found = [fixture.broker.tables.readable(ALICE, number) for number in (*ids, max(ids) + 1)]
+    assert [topic.name for topic in found if topic is not None] == ["there"]
 
 
 @pytest.mark.parametrize("operation", sorted(ADMINISTRATION))

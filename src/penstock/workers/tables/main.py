@@ -145,7 +145,9 @@ class JobRunner:
                 return [self._repair(job)]
 
     def _rest(self) -> Callable[[], None]:
-        return Throttle() if self._pauses else _no_pause
+        from penstock.log.tables.commit import at_once
+
+        return Throttle() if self._pauses else at_once
 
     def _history(self, ref: TableRef) -> TableHistory:
         from penstock.log.tables.table_history import TableHistory
@@ -203,10 +205,6 @@ class JobRunner:
             check_history(share, segment, spans)
             self._known.add(share.ref.topic)
         return build(share.ref, segment, spans, rest=self._rest())
-
-
-def _no_pause() -> None:
-    pass
 
 
 def _outcome(topic: int, work: Callable[[], dict[int, int]]) -> TableOutcome:
