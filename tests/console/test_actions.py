@@ -79,12 +79,15 @@ class Scene:
         for label, text in fields.items():
             dialog.get_by_label(label.replace("_", " "), exact=True).fill(text)
 
-    def do(self, dialog: Locator, action: str, *expected: tuple[str, str]) -> None:
-        """Say yes, once: these requests change something, and no others."""
+    def do(self, dialog: Locator, action: str, *expected: tuple[str, str], then: str = "") -> None:
+        """Say yes, once: these requests change something, and no others. `then` is the address that the page goes to
+        afterwards by itself, if it does."""
         dialog.get_by_role("button", name=action, exact=True).click()
         self.until(lambda: len(self.answers) >= len(expected), lambda: f"only {self.changes} of {expected}")
         assert self.changes == list(expected)
         assert all(200 <= status < 300 for status in self.answers), dialog.get_by_role("alert").inner_text()
+        if then:
+            expect(self.page).to_have_url(re.compile(rf"#{re.escape(then)}(\?.*)?$"))
 
     def until(self, is_so: Callable[[], bool], otherwise: Callable[[], str]) -> None:
         """Wait for what follows from a click, while the page goes on."""
@@ -162,7 +165,7 @@ def test_create_a_topic(scene: Scene) -> None:
     scene.open("/topics")
     dialog = scene.ask("New topic")
     scene.fill(dialog, Name="made", Partitions="3", Retention_in_hours="2")
-    scene.do(dialog, "Create the topic", ("POST", "/topics"))
+    scene.do(dialog, "Create the topic", ("POST", "/topics"), then="/topics/made")
     made = scene.api("GET", "/topics/made")
     assert (made["topic"]["partitions"], made["settings"]["retention_seconds"]) == (3, 7200)
     scene.audited("topic.create", "made")
@@ -183,7 +186,7 @@ def test_delete_a_topic(scene: Scene, topic: str) -> None:
     scene.open(f"/topics/{topic}")
     dialog = scene.ask("Delete")
     expect(dialog).to_contain_text(f"The topic {topic} is deleted with all its records and its table.")
-    scene.do(dialog, "Delete the topic", ("DELETE", f"/topics/{topic}"))
+    scene.do(dialog, "Delete the topic", ("DELETE", f"/topics/{topic}"), then="/topics")
     scene.missing(f"/topics/{topic}")
     scene.audited("topic.delete", topic)
 
@@ -235,7 +238,7 @@ def test_delete_a_group(scene: Scene, topic: str) -> None:
     scene.open(f"/groups/leaver/{topic}")
     dialog = scene.ask("Delete")
     expect(dialog).to_contain_text(f"The offsets of leaver in {topic} are forgotten.")
-    scene.do(dialog, "Delete the group", ("DELETE", f"/groups/leaver/{topic}"))
+    scene.do(dialog, "Delete the group", ("DELETE", f"/groups/leaver/{topic}"), then="/groups")
     assert "leaver" not in scene.names("/groups", "group")
     scene.audited("group.delete", "leaver")
 
@@ -365,7 +368,7 @@ def test_register_a_schema_and_its_next_version(scene: Scene) -> None:
     scene.open("/schemas")
     dialog = scene.ask("Register a schema")
     scene.fill(dialog, Name="person", Definition='{"type": "object", "required": ["name"]}')
-    scene.do(dialog, "Register the version", ("POST", "/schemas/person"))
+    scene.do(dialog, "Register the version", ("POST", "/schemas/person"), then="/schemas/person")
     scene.audited("schema.register", "person")
     expect(scene.page.get_by_role("heading", name="person", level=1)).to_be_visible()
     dialog = scene.ask("New version")
@@ -375,7 +378,7 @@ def test_register_a_schema_and_its_next_version(scene: Scene) -> None:
     scene.fill(dialog, Definition='{"type": "object"}')
     dialog.get_by_role("button", name="Check compatibility").click()
     expect(dialog.get_by_role("status")).to_contain_text("it could be the next version")
-    scene.do(dialog, "Register the version", ("POST", "/schemas/person"))
+    scene.do(dialog, "Register the version", ("POST", "/schemas/person"), then="/schemas/person")
     assert scene.names("/schemas/person", "version") == [1, 2]
     scene.page.get_by_label("Compare with").select_option("1")
     expect(scene.page.locator(".diff .removed").filter(has_text="required")).to_have_count(1)
@@ -396,7 +399,7 @@ def test_delete_a_schema(scene: Scene) -> None:
     scene.open("/schemas/gone")
     dialog = scene.ask("Delete")
     expect(dialog).to_contain_text("gone is deleted with 1 version. A topic that still names it refuses every record.")
-    scene.do(dialog, "Delete the schema", ("DELETE", "/schemas/gone"))
+    scene.do(dialog, "Delete the schema", ("DELETE", "/schemas/gone"), then="/schemas")
     assert "gone" not in scene.names("/schemas")
     scene.audited("schema.delete", "gone")
 
