@@ -19,8 +19,6 @@ from tests.fuzz.targets.target import Script, Target, script
 
 from penstock.conformance.vectors import PROTOCOLS
 
-pytestmark = pytest.mark.unit
-
 TARGETS = load()
 MIB = 1 << 20
 CLAIMS = (b"\x00\xff\xff\xff", b"\xff\xff\xff\x00", b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\x00\x9f\xff\xff")

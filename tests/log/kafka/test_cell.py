@@ -338,6 +338,7 @@ def test_random_faults_and_takeovers() -> None:
     assert takeovers == 150
 
 
+@pytest.mark.crash
 def test_kafka_goes_away_and_comes_back(tmp_path: Path) -> None:
     """On librdkafka's mock cluster, whose brokers stop answering."""
     with MockCluster(1) as cluster:

@@ -25,6 +25,8 @@ from penstock.log.tables.store import Store
 from penstock.log.tables.table import Table
 from penstock.log.tables.verify import Outcome, verify
 
+pytestmark = pytest.mark.crash
+
 P = partition_id(TOPIC, 0)
 PLENTY = 1 << 30
 FLIPS = scaled(250)  # of each file: a sample of its bytes, and all of its last ones

@@ -19,6 +19,8 @@ from penstock.log.tables.store import Store
 from penstock.log.tables.table import Table
 from penstock.log.tables.table_history import LONGEST_PAUSE, SWEEPS, TableHistory
 
+pytestmark = pytest.mark.crash
+
 SECOND = 1_000_000
 HOUR = 3600 * SECOND
 KEEP = 240.0  # seconds; so files are searched for every ten
