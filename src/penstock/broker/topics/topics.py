@@ -6,6 +6,7 @@ Each operation checks access first, lets a pure function of `topic_rules` decide
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -23,10 +24,12 @@ from penstock.broker.state.state import Topic
 from penstock.broker.state.state_log import StateLog
 from penstock.broker.topics import id_lookup, topic_rules
 from penstock.broker.topics.deletion import Deletion
+from penstock.broker.topics.name_order import NameOrder
 from penstock.broker.topics.topic_rules import PartitionDescription, TopicDescription
 from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.log.engine import Bounds, CommitGroup, partition_id
 
+MAX_LOOKED_AT: Final = 1000  # topics, for a list of some that an identity may see
 _DEFAULT_SETTINGS: Final = TopicSettings()
 
 
@@ -54,6 +57,7 @@ class Topics:
         self._metrics = metrics
         self._audit = audit
         self._clock = clock
+        self._names = NameOrder()
 
     # -- lifecycle
 
@@ -128,6 +132,17 @@ class Topics:
         if not self._access.enforced:
             return found
         return [topic for topic in found if self._access.allows(identity, Permission.DESCRIBE, scope, topic.name)]
+
+    def first_names(self, identity: Identity, scope: Scope, most: int) -> Sequence[str]:
+        """The names of at most so many topics that this identity may see, in order, for an error that lists them: it
+        takes the same time with ten topics and with ten thousand. So no more than `MAX_LOOKED_AT` are tried."""
+        self._access.require_any(identity, Permission.DESCRIBE, scope)
+        names = self._names.of(self._current(), scope)
+        if not self._access.enforced:
+            return names[:most]
+        allows = self._access.allows
+        seen = (name for name in names[:MAX_LOOKED_AT] if allows(identity, Permission.DESCRIBE, scope, name))
+        return list(islice(seen, most))
 
     def namespaces(self, identity: Identity, tenant: str) -> Sequence[str]:
         """The tenant's namespaces in which this identity may see topics, ordered by name; the default one exists

@@ -19,7 +19,7 @@ from penstock.broker.security.access import Identity
 from penstock.doors.handlers import Handler
 from penstock.doors.pipeline import UNAUTHENTICATED_FEED_BYTES, RequestPipeline
 from penstock.doors.reply import Outcome, Reply
-from penstock.doors.rustlog.errors import EXPECTED, error_reply
+from penstock.doors.rustlog.errors import EXPECTED, MAX_LISTED_TOPICS, error_reply
 from penstock.doors.rustlog.handlers.records import EmptyProduce, check_sizes, produce
 from penstock.doors.rustlog.handlers.table import HANDLERS
 from penstock.doors.rustlog.request_context import SCOPE, RustLogContext
@@ -202,7 +202,7 @@ class RustLogSession(RequestPipeline):
 
     def _visible_topics(self) -> Sequence[str]:
         try:
-            return [topic.name for topic in self.broker.topics.list(self._context.identity, SCOPE)]
+            return self.broker.topics.first_names(self._context.identity, SCOPE, MAX_LISTED_TOPICS)
         except (BrokerError, LogError):
             return ()
 

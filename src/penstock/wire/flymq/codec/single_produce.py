@@ -6,6 +6,7 @@ Such a client mostly writes to one topic, so that the beginning of its frames ne
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import Any, Final
 
 from penstock.wire.flymq.codec.coalesced_produce import MAX_NAME, CoalescedProduce
@@ -14,6 +15,12 @@ from penstock.wire.flymq.opcodes import COMPRESSION_MASK, HEADER_SIZE, MAGIC, VE
 _PRODUCE: Final = MAGIC << 16 | VERSION << 8 | 0x01
 _PARTITION: Final = struct.Struct(">i")
 _FIXED: Final = 12  # bytes of a payload besides topic and value: two lengths and the partition
+
+
+@lru_cache(256)  # a client that writes to many topics changes with every frame, mostly between few lengths
+def _unpacker(name_size: int) -> Any:
+    """Unpacks what a frame has before and behind a topic of this length, which includes its prefix."""
+    return struct.Struct(f">II{name_size}xII").unpack_from
 
 
 class SingleProduce:
@@ -72,4 +79,4 @@ class SingleProduceDecoder:
         self._name = name  # with its length: equal topics are equal bytes
         self._topic = topic
         self._value_at = HEADER_SIZE + len(name) + 8
-        self._unpack: Any = struct.Struct(f">II{len(name)}xII").unpack_from
+        self._unpack: Any = _unpacker(len(name))

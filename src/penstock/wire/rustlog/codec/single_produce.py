@@ -6,6 +6,7 @@ Such a client mostly writes to one topic, so that the beginning of its frames ne
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import Any, Final
 
 from penstock.wire.rustlog.codec.binary_dialect import PRODUCE
@@ -13,6 +14,12 @@ from penstock.wire.rustlog.frames import HEADER_SIZE
 
 _NAME_AT: Final = HEADER_SIZE + 1  # where the topic's length is
 _PRODUCED: Final = struct.Struct(">IBQI")  # a whole frame: length, type, base offset, count
+
+
+@lru_cache(256)  # a client that writes to many topics changes with every frame, mostly between few lengths
+def _unpacker(name_size: int) -> Any:
+    """Unpacks what a frame has before and behind a topic of this length, which includes its prefix."""
+    return struct.Struct(f">IB{name_size}xIII").unpack_from
 
 
 class SingleProduce:
@@ -64,7 +71,7 @@ class SingleProduceDecoder:
         self._name = name  # with its length: equal topics are equal bytes
         self._topic = topic
         self._value_at = _NAME_AT + len(name) + 12
-        self._unpack: Any = struct.Struct(f">IB{len(name)}xIII").unpack_from
+        self._unpack: Any = _unpacker(len(name))
 
 
 def encode_single_produced(offset: int) -> bytes:
