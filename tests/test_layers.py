@@ -45,6 +45,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
 SHARED = {
     "transport.quic": ("transport", "clients", "conformance", "server", "config", "cli"),
     "transport.spin_budget": ("transport", "clients"),
+    "equal_values": ("doors", "broker", "wire", "log"),
     "retry": ("cli", "workers", "connection", "clients", "spark", "flight"),
     "structured_logging": ("cli", "config", "workers"),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.log.harness import PLENTY, SECOND, A, B, Harness, Stored, prepared, read, read_all, state, values
 
+from penstock.equal_values import EqualValues
 from penstock.log.engine import Bounds, GroupState, Producer, Records, partition_id
 from penstock.log.errors import (
     EntryTooLarge,
@@ -48,6 +49,20 @@ class AppendContract:
             Stored(1, None, b"", (), log.now, 0),
             Stored(2, b"", b"v2", (("ü", bytes(range(256))),), log.now, 1 << 60),
         ]
+
+    @pytest.mark.parametrize("length", [1, 255, 256])  # with 256, they become a batch of their own
+    def test_values_of_one_length_mix_with_others_in_one_group(self, log: Harness, length: int) -> None:
+        same = [bytes([number]) * length for number in range(64)]
+        block = EqualValues(b"".join(length.to_bytes(4) + value for value in same), 0, 64, length)
+        for records in ([b"1"], block, block, [b"2", b"3"]):
+            log.engine.append([Records(A, records), Records(B, records)])
+        log.engine.append([Records(A, block, keys=[b"k"] * 64)])
+        log.settle()
+        expected = [b"1", *same, *same, b"2", b"3"]
+        assert values(read_all(log.engine, B)) == expected
+        assert values(read_all(log.engine, A)) == expected + same
+        assert [stored.key for stored in read_all(log.engine, A)] == [None] * len(expected) + [b"k"] * 64
+        assert [stored.offset for stored in read_all(log.engine, A)] == list(range(len(expected) + 64))
 
     def test_appends_with_and_without_keys_mix_in_one_group(self, log: Harness) -> None:
         log.engine.append([Records(A, [b"1"])])

@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.log.batch import Batch, BatchDamaged, Headers, OpenBatch, RecordSlice, check, outline
+from penstock.equal_values import EqualValues
+from penstock.log.batch import (
+    Batch,
+    BatchDamaged,
+    Headers,
+    OpenBatch,
+    RecordSlice,
+    build_equal,
+    check,
+    outline,
+)
 from penstock.log.checksum import crc32c
 from penstock.log.engine import partition_id
 
@@ -294,3 +304,17 @@ def test_a_batch_keeps_the_door_of_its_records(values: list[bytes]) -> None:
     found = check(open_batch.build(77))
     assert (found.door, found.flags, found.partition) == (5, 0, P)
     assert check(batch_of(values)).door == 0  # as all batches of earlier versions
+
+
+# -- values of one length
+
+
+@given(st.integers(2, 300), st.integers(1, 40), st.integers(0, 1 << 40), st.integers(0, 255))
+def test_values_of_one_length_become_the_same_batch_as_any_others(
+    count: int, length: int, stamp: int, door: int
+) -> None:
+    values = [number.to_bytes(2).ljust(length, b".")[:length] for number in range(count)]
+    data = b"".join(length.to_bytes(4) + value for value in values)
+    open_batch = OpenBatch(P, 40, door)
+    open_batch.extend(values, None, None, None, stamp)
+    assert build_equal(P, 40, 77, EqualValues(data, 0, count, length), stamp, door) == open_batch.build(77)

@@ -28,6 +28,7 @@ from functools import lru_cache
 from itertools import accumulate, chain, pairwise
 from typing import Final
 
+from penstock.equal_values import EqualValues
 from penstock.log.checksum import INTACT, crc32c, join_with_checksum
 
 Headers = tuple[tuple[str, bytes], ...]
@@ -247,6 +248,22 @@ def _build(
     )  # fmt: skip
     parts.append(_PADDING[4])
     return join_with_checksum(parts)
+
+
+def build_equal(partition: int, base_offset: int, position: int, values: EqualValues, stamp: int, door: int) -> bytes:
+    """`_build` for values of one length, without keys and appended together: a few calls for all of them."""
+    count, size = len(values), values.size
+    offsets = (_equal_offsets if count <= _USUAL_COUNT else _equal_offsets.__wrapped__)(values.length, count)
+    length = HEADER_SIZE + 8 * count + _padded(len(offsets)) + _padded(size) + TRAILER_SIZE
+    if length > MAX_BATCH_BYTES:
+        raise ValueError("a batch of more than 1 GiB")
+    head = BATCH_HEADER.pack(
+        BATCH_MAGIC, length, 0, door, partition >> 32, partition & 0xFFFFFFFF, base_offset, position,
+        count, 0, 0, size, 0, 0, stamp, stamp,
+    )  # fmt: skip
+    stamps = stamp.to_bytes(8, "little", signed=True) * count
+    before = b"".join((head, stamps, offsets, _PADDING[_pad(len(offsets))]))
+    return join_with_checksum((before, values.joined(), _PADDING[_pad(size)] + _PADDING[4]))
 
 
 def _build_single(partition: int, base_offset: int, position: int, value: bytes, stamp: int, door: int) -> bytes:

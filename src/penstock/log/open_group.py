@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from penstock.log.batch import RECORD_BYTES, Batch, OpenBatch
+from penstock.equal_values import EqualValues
+from penstock.log.batch import RECORD_BYTES, Batch, OpenBatch, build_equal
 from penstock.log.columns import Columns
 from penstock.log.engine import CommitGroup, PartitionId, Prepared, Records, Write
 from penstock.log.errors import OffsetMismatch
 from penstock.log.segment import Segment
 
 BATCH_BYTES: Final = 1 << 20  # a batch of this size accepts no more appends
+ALONE_BYTES: Final = 16 << 10  # values of one length with this many bytes become a batch of their own
 
 
 class PreparedBatch:
@@ -32,6 +34,25 @@ class PreparedBatch:
         stamp = self._timestamp
         stamps = stamp.to_bytes(8, "little", signed=True) * self.count
         return self._columns.build(self._partition, self._base_offset, position, stamps, stamp, stamp, self._door)
+
+
+class EqualBatch:
+    """Values of one length with their offsets in a partition, built without looking at any. It accepts no more
+    appends."""
+
+    __slots__ = ("_base_offset", "_door", "_partition", "_timestamp", "_values", "count")
+
+    def __init__(self, partition: int, values: EqualValues, base_offset: int, timestamp: int, door: int) -> None:
+        self.count = len(values)
+        self._partition = partition
+        self._values = values
+        self._base_offset = base_offset
+        self._timestamp = timestamp
+        self._door = door
+
+    def build(self, position: int) -> bytes:
+        """The finished batch; `position` is the global position of its first record."""
+        return build_equal(self._partition, self._base_offset, position, self._values, self._timestamp, self._door)
 
 
 class PendingGroup:
@@ -74,7 +95,7 @@ class PendingGroup:
 
     def __init__(self) -> None:
         self.outcome = CommitGroup()
-        self._open_batches: dict[int, list[OpenBatch | PreparedBatch]] = {}
+        self._open_batches: dict[int, list[OpenBatch | PreparedBatch | EqualBatch]] = {}
         self.events: list[bytes] = []  # encoded entries
         self.trims: dict[PartitionId, int] = {}
         self.drops: set[int] = set()
@@ -82,6 +103,12 @@ class PendingGroup:
         self.appends = 0
 
     def add(self, records: Records, offset: int, timestamp: int, door: int) -> None:
+        values = records.values
+        plain = records.keys is None and records.headers is None and records.expires is None
+        if plain and isinstance(values, EqualValues) and values.size >= ALONE_BYTES:
+            batches = self._open_batches.setdefault(records.partition, [])
+            batches.append(EqualBatch(records.partition, values, offset, timestamp, door))
+            return
         batch = self._batch_for(records.partition, offset, door)
         batch.extend(records.values, records.keys, records.headers, records.expires, timestamp)
 
@@ -95,7 +122,7 @@ class PendingGroup:
         if batches is None:
             batches = self._open_batches[partition] = []
         last = batches[-1] if batches else None
-        if last is None or isinstance(last, PreparedBatch) or last.byte_size >= BATCH_BYTES or last.door != door:
+        if not isinstance(last, OpenBatch) or last.byte_size >= BATCH_BYTES or last.door != door:
             last = OpenBatch(partition, offset, door)
             batches.append(last)
         return last
@@ -121,7 +148,7 @@ class PendingGroup:
         for batches in self._open_batches.values():
             for batch in batches:
                 self.batches.append(Batch(batch.build(end)))
-                end += batch.count if isinstance(batch, PreparedBatch) else len(batch.values)
+                end += len(batch.values) if isinstance(batch, OpenBatch) else batch.count
         self.advance = end - position
 
 
@@ -132,7 +159,9 @@ def size_of(writes: Sequence[Write], events: Sequence[bytes]) -> int:
         if isinstance(records, Prepared):
             size += records.columns.byte_size
             continue
-        size += sum(map(len, records.values)) + RECORD_BYTES * len(records.values)
+        values = records.values
+        size += values.size if isinstance(values, EqualValues) else sum(map(len, values))
+        size += RECORD_BYTES * len(values)
         if records.keys is not None:
             size += sum([len(key) for key in records.keys if key is not None])
         if records.headers is not None:

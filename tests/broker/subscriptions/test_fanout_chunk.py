@@ -19,6 +19,7 @@ from penstock.broker.subscriptions.fanout_chunk import (
     appended_chunks,
     chunks_of_read,
 )
+from penstock.equal_values import EqualValues
 from penstock.log.batch import Batch, OpenBatch, RecordSlice
 
 NOW = 1_000_000
@@ -275,3 +276,14 @@ def test_what_was_appended_is_cut_and_nothing_is_lost(sizes: list[int], events: 
     assert all(one.end == other.start for one, other in pairwise(cut))
     assert (cut[0].start, cut[-1].end) == (100, 100 + len(values))
     assert all(each.count <= events and (each.size <= limit or each.count == 1) for each in cut)
+
+
+@given(st.integers(1, 50), st.integers(1, 60), st.integers(1, 8), st.integers(1, 100))
+def test_values_of_one_length_are_cut_like_any_others(count: int, size: int, events: int, limit: int) -> None:
+    values = [bytes([number]) * size for number in range(count)]
+    block = EqualValues(b"".join(size.to_bytes(4) + value for value in values), 0, count, size)
+    limits = ChunkLimits(events, limit)
+    found, expected = appended_chunks(100, block, limits, 7), appended_chunks(100, values, limits, 7)
+    assert [(each.start, each.end, each.runs, each.size, each.count, each.times, each.cost) for each in found] == [
+        (each.start, each.end, each.runs, each.size, each.count, each.times, each.cost) for each in expected
+    ]

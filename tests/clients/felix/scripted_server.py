@@ -237,7 +237,7 @@ class ScriptedServer:
             batch = decode_batch(frame.payload, acked=bool(frame.flags & ACKED), keyed=bool(frame.flags & KEYED))
             self.requests.append(batch)
             self.streams_used.setdefault(batch.stream, set()).add(id(stream))
-            error = self._store(batch.stream, batch.payloads)
+            error = self._store(batch.stream, list(batch.payloads))
             if batch.request_id is not None:
                 self._reply(stream, encode_ack(batch.request_id, error))
             elif error is not None and not stream.original:

@@ -520,3 +520,56 @@ def test_what_was_acknowledged_is_there_after_a_crash(fixture: BrokerFixture) ->
     fixture.restart()
     assert values(fixture)[:2] == [b"a", b"b"]
     assert Peer(fixture).stream().ask(publish(b"c")) == OK
+
+
+# -- large batches of one length, which are not cut into their values
+
+
+def many(first: int, length: int = 300, count: int = 64) -> list[bytes]:
+    return [bytes([first + number]) * length for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    "requests",
+    [
+        [many(0)],
+        [many(0), many(64), many(128)],
+        [many(0), many(64, length=301), many(128)],
+        [many(0), [b"small"], many(64)],
+        [many(0), many(64, count=9), [b"one", b"other"]],
+    ],
+    ids=["alone", "of one length", "of two", "around a small one", "before a small one"],
+)
+def test_large_batches_are_stored_and_delivered_as_they_came(
+    fixture: BrokerFixture, peer: Peer, monkeypatch: pytest.MonkeyPatch, requests: list[list[bytes]]
+) -> None:
+    expected = [value for each in requests for value in each]
+    counts = appends(fixture, monkeypatch)
+    stream = original(peer)
+    replies = stream.all(*[batch(*each, request_id=number) for number, each in enumerate(requests)])
+    assert replies == [ack(number) for number in range(len(requests))]
+    assert counts == [len(expected)]
+    assert values(fixture) == expected
+
+
+def test_a_large_batch_with_a_key(fixture: BrokerFixture, peer: Peer) -> None:
+    stream = original(peer, client_flags=127)
+    assert stream.all(batch(*many(0), request_id=1, key=b"k")) == [ack(1)]
+    assert values(fixture) == many(0)
+
+
+def test_each_value_of_a_large_batch_gets_its_verdict_by_a_schema(fixture: BrokerFixture) -> None:
+    schema(fixture, "dead-letter")
+    right, wrong = b"1".rjust(300), b'"x"'.rjust(300)
+    stream = original(Peer(fixture))
+    assert stream.all(batch(*[right, wrong] * 10, request_id=1)) == [ack(1)]
+    assert values(fixture) == [right] * 10
+
+
+def test_a_large_batch_of_too_large_values_is_refused() -> None:
+    fixture = BrokerFixture(limits=Limits(record_bytes=299))
+    stream = original(Peer(fixture))
+    refused, stored = stream.all(batch(*many(0), request_id=1), batch(*many(0, length=299), request_id=2))
+    assert "299" in said(refused)
+    assert stored == ack(2)
+    assert values(fixture) == many(0, length=299)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.broker.broker_fixture import BrokerFixture, LaterScheduler, later
-from tests.doors.felix.peer import NAMES, TENANT, Binary, Peer, Stream, auth, original, publish
+from tests.doors.felix.peer import NAMES, TENANT, Binary, Peer, Stream, auth, batch, original, publish
 from tests.effort import scaled
 
 from penstock.broker.fetch import removal
@@ -994,3 +994,18 @@ def test_auth_is_not_forgotten() -> None:
     stream = peer.stream()
     stream.ask(auth())
     assert stream.ask({**SUBSCRIBE, "tenant_id": "t2"})["message"] == "tenant mismatch"
+
+
+# -- large batches of one length, which are not cut into their values
+
+
+@pytest.mark.parametrize("dialect", ["document", "original"])
+@pytest.mark.parametrize("limit", [64 << 10, 1000])
+def test_events_of_large_batches_are_delivered_as_they_were_published(dialect: str, limit: int) -> None:
+    peer = Peer(a_world(), FelixSettings(batch_bytes=limit))
+    events = subscribe(peer, None if dialect == "document" else original(peer))
+    published = [[bytes([first + number]) * 300 for number in range(64)] for first in (0, 64, 128)]
+    original(peer).all(*[batch(*each) for each in published])
+    events.take()
+    assert events.payloads == [value for each in published for value in each]
+    assert len(events.frames) == (1 if limit > 1000 else 64)

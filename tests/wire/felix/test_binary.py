@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.wire.felix.single_frame import only_frame
 
+from penstock.equal_values import EqualValues
 from penstock.wire.felix.codec.binary import (
     Ack,
     Batch,
@@ -190,6 +191,28 @@ def test_payloads_of_one_length_but_perhaps_one(size: int, odd: int, more: int) 
     for held in (len(by_hand) - 1, len(by_hand) - size - 4, 12):
         with pytest.raises(Malformed):
             decode_events(SHARED, by_hand[:held])
+
+
+@pytest.mark.parametrize("size", [0, 200, 256, 65_536])
+@pytest.mark.parametrize("odd", [None, 0, 9, 19])
+@pytest.mark.parametrize("before", [b"", struct.pack(">QB", 7, 2)])
+def test_large_batches_of_one_length_are_not_cut(size: int, odd: int | None, before: bytes) -> None:
+    payloads = [bytes([i]) * size for i in range(20)]
+    if odd is not None:
+        payloads[odd] += b"more"
+    by_hand = struct.pack(">I", 20) + b"".join(struct.pack(">I", len(payload)) + payload for payload in payloads)
+
+    batch = decode_batch(before + HEAD + by_hand + b"rest", acked=bool(before))
+
+    assert batch.payloads == payloads
+    assert isinstance(batch.payloads, EqualValues) is (odd is None and size > 200)
+    assert encode_events(batch.payloads, 1, 2) == encode_events(payloads, 1, 2)
+    assert encode_events(batch.payloads[3:7], None, 2, 3) == encode_events(payloads[3:7], None, 2, 3)
+    times = list(range(20))
+    assert encode_events(batch.payloads, timestamps=times) == encode_events(payloads, timestamps=times)
+    for held in (len(by_hand) - 1, len(by_hand) - size - 4, 12):
+        with pytest.raises(Malformed):
+            decode_batch(before + HEAD + by_hand[:held], acked=bool(before))
 
 
 def test_empty_batches_are_legal() -> None:

@@ -105,8 +105,14 @@ class ProduceService:
                 self._fanout.offer(place, appended, values)
         else:
             validated = self._validator.validate(
-                found, [partition] * len(values), values, keys, headers, expires, allow_dead_letters=allow_dead_letters
-            )
+                found,
+                [partition] * len(values),
+                list(values),
+                keys,
+                headers,
+                expires,
+                allow_dead_letters=allow_dead_letters,
+            )  # fmt: skip
             size, writes = validated.size, validated.writes
             if len(validated.dead_lettered) == len(values):
                 writes = [Records(partition_id(found.id, partition), ()), *writes]

@@ -22,6 +22,7 @@ from penstock.broker.schemas import schema
 from penstock.broker.schemas.schema import Schema
 from penstock.broker.state.events import TopicCreated
 from penstock.broker.state.state import State, Topic
+from penstock.equal_values import EqualValues
 from penstock.log.batch import Headers
 from penstock.log.engine import CommitGroup, PartitionId, Records, partition_id
 
@@ -97,6 +98,10 @@ class RecordValidator:
             raise InvalidArgument("There is no record to append")
         if len(values) == 1 and keys is None:
             return self.measure_one(values[0])
+        if isinstance(values, EqualValues) and keys is None:
+            if values.length > self._limits.record_bytes:
+                raise RecordTooLarge(values.length, self._limits.record_bytes)
+            return values.size
         if keys is None:
             total = sum(map(len, values))
             if total > self._limits.record_bytes and (largest := max(map(len, values))) > self._limits.record_bytes:

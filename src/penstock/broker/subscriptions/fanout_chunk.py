@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Sequence
 from itertools import accumulate
 from typing import Final, NamedTuple, TypeAlias
 
+from penstock.equal_values import EqualValues
 from penstock.log.batch import EXPIRES, RecordSlice
 
 FOREVER: Final = 1 << 62  # µs since 1970
@@ -22,7 +23,7 @@ ALL_BYTES: Final = 64 << 20  # cached for all partitions together
 VALUE_OVERHEAD: Final = 48  # memory of a value in addition to its bytes
 CHUNK_OVERHEAD: Final = 640  # likewise, for a chunk
 
-ValueRun: TypeAlias = tuple[int, list[bytes]]
+ValueRun: TypeAlias = tuple[int, Sequence[bytes]]
 """Consecutive values, and the offset of the first."""
 
 
@@ -39,7 +40,7 @@ class EncodedChunk:
     __slots__ = ("cost", "count", "encodings", "end", "kept", "runs", "size", "start", "times", "until")
 
     def __init__(
-        self, start: int, end: int, runs: list[ValueRun], size: int, until: int = FOREVER, times: bytes = b""
+        self, start: int, end: int, runs: Sequence[ValueRun], size: int, until: int = FOREVER, times: bytes = b""
     ) -> None:
         self.start = start
         self.end = end
@@ -206,8 +207,10 @@ class AppendedChunks:
 
 def appended_chunks(base: int, values: Sequence[bytes], limits: ChunkLimits, timestamp: int) -> list[EncodedChunk]:
     """The values appended at `base`, with one timestamp, divided into chunks. All of them are visible."""
-    made: list[EncodedChunk] = []
     time = timestamp.to_bytes(8, sys.byteorder, signed=True)
+    if isinstance(values, EqualValues):
+        return _equal_chunks(base, values, limits, time)
+    made: list[EncodedChunk] = []
     sizes = list(accumulate(map(len, values), initial=0))  # of all values before each
     at, count = 0, len(values)
     while at < count:
@@ -218,6 +221,18 @@ def appended_chunks(base: int, values: Sequence[bytes], limits: ChunkLimits, tim
         made.append(EncodedChunk(base + at, base + end, [run], size, FOREVER, time * (end - at)))
         at = end
     return made
+
+
+def _equal_chunks(base: int, values: EqualValues, limits: ChunkLimits, time: bytes) -> list[EncodedChunk]:
+    """`appended_chunks` for values of one length, which are not cut out. `time`: of all values, packed."""
+    length, count = values.length, len(values)
+    fit = max(min(limits.events, limits.bytes // length), 1)
+    return [
+        EncodedChunk(
+            base + at, base + end, [(base + at, values[at:end])], (end - at) * length, FOREVER, time * (end - at)
+        )
+        for at, end in [(at, min(at + fit, count)) for at in range(0, count, fit)]
+    ]
 
 
 def chunks_of_read(
@@ -245,7 +260,7 @@ class _ChunkBuilder:
 
     def _begin(self, start: int) -> None:
         self._start = self._at = start
-        self._runs: list[ValueRun] = []
+        self._runs: list[tuple[int, list[bytes]]] = []
         self._left = self._limits.events
         self._room = self._limits.bytes
         self._size = 0

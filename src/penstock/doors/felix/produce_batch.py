@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from penstock.equal_values import EqualValues
 from penstock.wire.felix.codec.binary import Batch
 from penstock.wire.felix.codec.dialects import Dialect, RequestId
 from penstock.wire.felix.messages import Publish, PublishBatch
@@ -32,8 +34,10 @@ class Publication(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
+        values = self.values
+        size = values.size if isinstance(values, EqualValues) else sum(map(len, values))
         keys = 0 if self.key is None else KEY_BYTE * len(self.key)
-        return sum(map(len, self.values), OVERHEAD * len(self.values)) + keys
+        return size + OVERHEAD * len(values) + keys
 
     def acknowledgement(self, dialect: Dialect, offset: int | None = None) -> bytes:
         return dialect.published(self.request_id, binary=self.binary, offset=offset) if self.acked else b""
@@ -70,12 +74,11 @@ PUBLICATIONS: Final[dict[type, Callable[[Any], Publication]]] = {
 class ProduceBatch:
     """Adjacent publications to one stream."""
 
-    __slots__ = ("directed", "names", "publications", "size", "values")
+    __slots__ = ("directed", "names", "publications", "size")
 
     def __init__(self, first: Publication) -> None:
         self.names = first.names
         self.publications = [first]
-        self.values = list(first.values)
         self.size = first.size
         self.directed = first.key is not None or first.shard is not None  # some have a key or name a partition
 
@@ -84,10 +87,19 @@ class ProduceBatch:
         if publication.names != self.names or self.size >= BATCH_BYTES:
             return False
         self.publications.append(publication)
-        self.values += publication.values
         self.size += publication.size
         self.directed = self.directed or publication.key is not None or publication.shard is not None
         return True
+
+    def values(self) -> Sequence[bytes]:
+        """The values of all publications."""
+        publications = self.publications
+        if len(publications) == 1:
+            return publications[0].values
+        blocks = [each.values for each in publications if isinstance(each.values, EqualValues)]
+        if len(blocks) == len(publications) and all(block.length == blocks[0].length for block in blocks):
+            return EqualValues.merged(blocks)
+        return list(chain.from_iterable([each.values for each in publications]))
 
     def split(self) -> list[ProduceBatch]:
         """A batch for each publication."""

@@ -6,6 +6,8 @@ batch is refused, the session executes its requests one by one, so that each get
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from penstock.broker.errors import PartitionNotFound, TopicNotFound
 from penstock.broker.names import Scope
 from penstock.broker.security.access import WRITE
@@ -23,21 +25,24 @@ def publish(context: FelixContext, batch: ProduceBatch) -> Reply:
     tenant, namespace, stream = batch.names
     scope = context.scope(tenant, namespace, len(batch.publications))
     target = locate(context, scope, stream, WRITE)
-    if not batch.values:
+    values = batch.values()
+    if not values:
         context.broker.access.require(context.identity, WRITE, scope, target.topic)
         return Reply(batch.acknowledgement(context.dialect))
     append = _append_directed if batch.directed else _append
     try:
-        return append(context, batch, scope, target)
+        return append(context, batch, values, scope, target)
     except TopicNotFound:
         ensure_topic(context, scope, target.topic, WRITE)
-        return append(context, batch, scope, target)
+        return append(context, batch, values, scope, target)
 
 
-def _append(context: FelixContext, batch: ProduceBatch, scope: Scope, target: StreamTarget) -> Reply:
+def _append(
+    context: FelixContext, batch: ProduceBatch, values: Sequence[bytes], scope: Scope, target: StreamTarget
+) -> Reply:
     """Append all values to one partition."""
     appended = context.broker.produce.append(
-        context.identity, scope, target.topic, target.partition or 0, batch.values,
+        context.identity, scope, target.topic, target.partition or 0, values,
         allow_dead_letters=len(batch.publications) == 1,
     )  # fmt: skip
     offsets = appended.base_offsets
@@ -45,7 +50,9 @@ def _append(context: FelixContext, batch: ProduceBatch, scope: Scope, target: St
     return Reply(batch.acknowledgement(context.dialect, offset), appended.group)
 
 
-def _append_directed(context: FelixContext, batch: ProduceBatch, scope: Scope, target: StreamTarget) -> Reply:
+def _append_directed(
+    context: FelixContext, batch: ProduceBatch, values: Sequence[bytes], scope: Scope, target: StreamTarget
+) -> Reply:
     """Append each publication to the partition that it names, or else to the one for its key, as one log entry."""
     broker = context.broker
     broker.access.require(context.identity, WRITE, scope, target.topic)
@@ -53,11 +60,11 @@ def _append_directed(context: FelixContext, batch: ProduceBatch, scope: Scope, t
     keys: list[bytes | None] = []
     partitions: list[int] = []
     for publication in batch.publications:
-        values = len(publication.values)
-        keys += [publication.key] * values
-        partitions += [_partition(publication, target, count)] * values
+        number = len(publication.values)
+        keys += [publication.key] * number
+        partitions += [_partition(publication, target, count)] * number
     produced = broker.produce.append_partitioned(
-        context.identity, scope, target.topic, batch.values, keys, partitions,
+        context.identity, scope, target.topic, list(values), keys, partitions,
         allow_dead_letters=len(batch.publications) == 1,
     )  # fmt: skip
     if produced.dead_lettered:

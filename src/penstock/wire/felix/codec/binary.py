@@ -29,6 +29,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import Final, NamedTuple
 
+from penstock.equal_values import PREFIX_SIZE, EqualValues
 from penstock.wire.felix.errors import Advice, Malformed, advice_from_numbers
 from penstock.wire.felix.frames import (
     ACK,
@@ -54,6 +55,7 @@ MAX_NAME: Final = 0xFFFF  # bytes
 MAX_PAYLOADS: Final = 100_000  # per publication: about 15 ms, during which nobody else is served
 
 _MANY: Final = 8  # payloads, from which on processing them together pays off
+_LARGE: Final = 4096  # bytes of payloads of a batch, from which on not cutting them out pays off
 _USUAL: Final = 256  # largest count for which the struct layout is cached
 _U16: Final = struct.Struct(">H")
 _U32: Final = struct.Struct(">I")
@@ -70,7 +72,7 @@ class Batch(NamedTuple):
     tenant: str
     namespace: str
     stream: str
-    payloads: list[bytes]
+    payloads: Sequence[bytes]
     request_id: int | None = None
     ack: bool = False
     key: bytes | None = None
@@ -116,7 +118,8 @@ def decode_batch(payload: bytes, *, acked: bool, keyed: bool = False) -> Batch:
         (count,) = _U32.unpack_from(payload, at)
         if MAX_PAYLOADS < count <= len(payload) // 4:
             raise Malformed(f"a batch of {count} payloads; the most is {MAX_PAYLOADS}: send several", request_id)
-        return Batch(tenant, namespace, stream, _payloads(payload, at), request_id, acked, key)
+        payloads = _large_batch(payload, at + 4, count) or _payloads(payload, at)
+        return Batch(tenant, namespace, stream, payloads, request_id, acked, key)
     except struct.error:
         raise Malformed("malformed publish batch: it ends too early", request_id) from None
     except UnicodeDecodeError:
@@ -306,16 +309,34 @@ def _payloads(data: bytes, at: int) -> list[bytes]:
 
 def _equal_payloads(data: bytes, at: int, count: int) -> list[bytes] | None:
     """A fast path for payloads of one length, as in most batches: a few calls for all. None if the lengths differ."""
-    length = data[at : at + 4]
-    size = int.from_bytes(length)
+    size = _common_length(data, at, count)
+    if size is None:
+        return None
     end = at + count * (4 + size)
-    if end > len(data):
-        return None
-    if any(data[at + i : end : 4 + size] != length[i : i + 1] * count for i in (3, 2, 1, 0)):
-        return None
     if count <= _USUAL:
         return list(_together(size, count).unpack_from(data, at))
     return [payload for (payload,) in struct.iter_unpack(f"4x{size}s", memoryview(data)[at:end])]
+
+
+def _common_length(data: bytes, at: int, count: int) -> int | None:
+    """The length of all `count` payloads, or None if their lengths differ, or exceed the data."""
+    length = data[at : at + 4]
+    size = int.from_bytes(length)
+    end = at + count * (4 + size)
+    if end > len(data) or any(data[at + i : end : 4 + size] != length[i : i + 1] * count for i in (3, 2, 1, 0)):
+        return None
+    return size
+
+
+def _large_batch(data: bytes, at: int, count: int) -> EqualValues | None:
+    """Many payloads of one length, left where they are; None if they are few, small or of several lengths."""
+    size = len(data) - at
+    if size < _LARGE or not _MANY <= count <= size // PREFIX_SIZE:
+        return None
+    length = _common_length(data, at, count)
+    if length is None or count * length < _LARGE:
+        return None
+    return EqualValues(data, at, count, length)
 
 
 @lru_cache(64)
@@ -326,6 +347,9 @@ def _together(size: int, count: int) -> struct.Struct:
 
 def _encode(flags: int, head: bytes, payloads: Sequence[bytes]) -> bytes:
     """A frame with the payloads after `head`, joined in a single call."""
+    if isinstance(payloads, EqualValues):
+        body = payloads.prefixed
+        return b"".join((header(len(head) + 4 + len(body), flags), head, _U32.pack(len(payloads)), body))
     sizes = list(map(len, payloads))
     length = len(head) + 4 + 4 * len(sizes) + sum(sizes)
     start = header(length, flags) + head + _U32.pack(len(sizes))
