@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 
@@ -111,6 +112,50 @@ def test_a_worker_has_its_own_session_so_that_no_ctrl_c_reaches_it() -> None:
         assert os.getsid(worker.process.pid) == worker.process.pid
 
     run(test)
+
+
+def test_a_worker_in_the_brokers_session_has_its_own_process_group_so_that_no_ctrl_c_reaches_it() -> None:
+    async def test(_: Broker, worker: WorkerProcess) -> None:
+        worker.own_session = False
+        worker.kill()
+        await until(lambda: worker.starts == 2)
+        assert worker.process is not None
+        assert os.getsid(worker.process.pid) == os.getsid(0)
+        assert os.getpgid(worker.process.pid) == worker.process.pid
+
+    run(test)
+
+
+IN_A_TERMINAL = """
+import os, subprocess, sys, termios
+terminal = os.open(os.environ["TERMINAL"], os.O_RDWR)  # the controlling one, since a new session has none
+settings = termios.tcgetattr(terminal)
+settings[3] |= termios.TOSTOP
+termios.tcsetattr(terminal, termios.TCSANOW, settings)
+worker = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stderr=terminal, preexec_fn=os.setpgrp)
+_, status = os.waitpid(worker.pid, os.WUNTRACED)
+worker.kill()
+print("stopped" if os.WIFSTOPPED(status) else "went on")
+"""
+
+
+@pytest.mark.parametrize(("worker", "outcome"), [("", "stopped"), ("supervisor.ignore_terminal_stop();", "went on")])
+def test_a_worker_goes_on_when_it_logs_to_a_terminal_that_stops_background_processes(worker: str, outcome: str) -> None:
+    program = f"import os; from penstock.workers import supervisor; {worker} os.write(2, b'a line')"
+    ours, theirs = os.openpty()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", IN_A_TERMINAL, program],
+            env={**os.environ, "TERMINAL": os.ttyname(theirs)},
+            start_new_session=True,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert done.stdout == f"{outcome}\n", done.stderr
 
 
 def test_a_worker_ends_with_its_socket() -> None:

@@ -1,4 +1,9 @@
-"""Priorities of the processes next to the broker: its producers and consumers come first, for CPU and disk."""
+"""Priorities of the processes next to the broker: its producers and consumers come first, for CPU and disk.
+
+For processes started from a shell, Linux weighs sessions first, and priorities only within each
+(`kernel.sched_autogroup_enabled`). So a process with idle priority that has a session of its own still keeps the
+processor for some milliseconds when the broker wakes up; in the broker's session it gives way at once.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +48,7 @@ def _threads() -> list[int]:
 
 
 def _set_session_nice(nice: int) -> None:
-    """Set the nice value of the session, if it is this process's own. For processes started from a shell, Linux weighs
-    sessions first, and priorities only within each (`kernel.sched_autogroup_enabled`)."""
+    """Set the nice value of the session, if it is this process's own."""
     if os.getsid(0) == os.getpid():
         with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as file:
             file.write(str(nice))

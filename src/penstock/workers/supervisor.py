@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
+import signal
 import socket
 import sys
 import time
@@ -63,6 +65,12 @@ def prefer_as_oom_victim() -> None:
         file.write("500")
 
 
+def ignore_terminal_stop() -> None:
+    """Go on when writing to a terminal that stops background processes for that (`stty tostop`); called in a worker of
+    the broker's session, since it is not in the broker's process group."""
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+
+
 class WorkerProcess:
     """One worker process, restarted when it exits. Used on the event loop."""
 
@@ -79,6 +87,7 @@ class WorkerProcess:
         self.detail = ""  # from the `Ready` of the running process
         self.process: asyncio.subprocess.Process | None = None
         self.starts = 0
+        self.own_session = True  # of the next process: see `priority`
         self._module = module
         self._on_exit = on_exit
         self._settings = WorkerSettings(msgspec.msgpack.encode(settings))
@@ -152,7 +161,9 @@ class WorkerProcess:
                 *(sys.executable, "-m", self._module, str(descriptor)),
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=(descriptor,),
-                start_new_session=True,  # Ctrl-C is for the broker, which stops its workers gracefully
+                # Ctrl-C is for the broker's process group, and the broker stops its workers gracefully.
+                start_new_session=self.own_session,
+                preexec_fn=None if self.own_session else os.setpgrp,  # uvloop does not know `process_group`
             )
         finally:
             theirs.close()

@@ -26,7 +26,7 @@ async def until(fixture: TableFixture, true: Callable[[], bool]) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have other classes")
-def test_a_worker_that_is_behind_is_replaced_by_one_of_normal_priority(
+def test_a_worker_that_is_behind_is_replaced_by_one_of_normal_priority_until_it_has_kept_up_for_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fixture = TableFixture(tmp_path)
@@ -36,6 +36,10 @@ def test_a_worker_that_is_behind_is_replaced_by_one_of_normal_priority(
     def scheduling() -> int | None:
         process = worker.process.process
         return None if process is None else os.sched_getscheduler(process.pid)
+
+    def own_session() -> bool:
+        process = worker.process.process
+        return process is not None and os.getsid(process.pid) == process.pid
 
     def look() -> None:
         for _ in range(LOOK_EVERY):
@@ -50,6 +54,7 @@ def test_a_worker_that_is_behind_is_replaced_by_one_of_normal_priority(
         try:
             await until(fixture, moved)
             assert scheduling() == os.SCHED_IDLE
+            assert not own_session()
             look()
             assert worker.process.starts == 1
             monkeypatch.setattr(backlog, "BEHIND_BYTES", 1)
@@ -60,15 +65,17 @@ def test_a_worker_that_is_behind_is_replaced_by_one_of_normal_priority(
             assert "is behind" in tables.trouble()
             await until(fixture, lambda: moved() and worker.process.starts == 2)
             assert scheduling() == os.SCHED_OTHER
+            assert own_session()
             look()
             assert tables.trouble() == ""
             fixture.now += int(backlog.CALM_SECONDS * 1_000_000)
+            await until(fixture, lambda: not tables.busy)
             look()
             monkeypatch.undo()
             fixture.produce(60)
-            await until(fixture, moved)
-            assert scheduling() == os.SCHED_IDLE  # the same process
-            assert worker.process.starts == 2
+            await until(fixture, lambda: moved() and worker.process.starts == 3)
+            assert scheduling() == os.SCHED_IDLE
+            assert not own_session()
         finally:
             await worker.stop()
         assert fixture.broker.metrics.table_failures == 0

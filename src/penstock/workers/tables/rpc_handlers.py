@@ -20,7 +20,6 @@ class TableHandlers:
         """`now` is the time used for retention, in µs."""
         self._broker = broker
         self._now = now
-        self.background = False  # whether the running process was told to work in the background; it stays there
 
     def handlers(self) -> dict[str, Handler]:
         return {
@@ -37,7 +36,6 @@ class TableHandlers:
             if job is not None:
                 if await self._safe():
                     backlog = tables.backlog
-                    self.background = self.background or backlog.background
                     return NextJob(job, backlog.background, not backlog.behind)
                 tables.put_back(job)
             await asyncio.sleep(POLL_SECONDS)
