@@ -43,6 +43,7 @@ PARTITIONS = 3
 KEYS = 7
 COPIES = ("copy", "newest", "appended", "upserted")  # queries whose every row is one record of the input
 TOPICS = {SOURCE: PARTITIONS, "copy": 2, "newest": 1, "count": 1}
+DAEMONS = ("penstock.spark.worker_daemon", "pyspark.daemon")  # of tasks, and of those that plan
 VICTIMS = ("driver", "worker", "broker", "flight", "tables")
 SETTINGS = {
     "PENSTOCK_LOG__FILE_BYTES": "262144",
@@ -125,7 +126,7 @@ class Driver:
     def workers(self) -> list[int]:
         if self.process is None:
             return []
-        return [pid for pid in descendants(self.process.pid) if "pyspark.daemon" in _command(pid)]
+        return [pid for pid in descendants(self.process.pid) if any(name in _command(pid) for name in DAEMONS)]
 
     def errors(self) -> str:
         return Path(self._log).read_text(errors="replace")[-6000:]

@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import base64, col, concat_ws, element_at, split
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
-from penstock.spark import start
+from penstock.spark import session, start
 from penstock.spark.pipelines import delta
 
 SOURCE = "in"
@@ -66,19 +66,18 @@ def _rows(name: str, df: DataFrame) -> DataFrame:
 
 
 def _session(directory: str) -> SparkSession:
-    builder = SparkSession.builder.master("local[2]")
-    for name, value in {
+    """As users make it: with Unix domain sockets to the workers, and tasks that run again when theirs is killed."""
+    settings = {
+        "spark.master": "local[2]",
         "spark.ui.enabled": "false",
         "spark.driver.memory": "1g",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": f"{directory}/warehouse",
-        "spark.task.maxFailures": "4",
         "spark.sql.streaming.stateStore.providerClass": (
             "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
         ),
-    }.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    }
+    spark = session("killed", **settings)
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 
