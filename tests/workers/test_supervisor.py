@@ -119,6 +119,7 @@ def test_a_worker_in_the_brokers_session_has_its_own_process_group_so_that_no_ct
         worker.own_session = False
         worker.kill()
         await until(lambda: worker.starts == 2)
+        assert await worker.ready(20)
         assert worker.process is not None
         assert os.getsid(worker.process.pid) == os.getsid(0)
         assert os.getpgid(worker.process.pid) == worker.process.pid
@@ -132,14 +133,14 @@ terminal = os.open(os.environ["TERMINAL"], os.O_RDWR)  # the controlling one, si
 settings = termios.tcgetattr(terminal)
 settings[3] |= termios.TOSTOP
 termios.tcsetattr(terminal, termios.TCSANOW, settings)
-worker = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stderr=terminal, preexec_fn=os.setpgrp)
+worker = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stderr=terminal, process_group=0)
 _, status = os.waitpid(worker.pid, os.WUNTRACED)
 worker.kill()
 print("stopped" if os.WIFSTOPPED(status) else "went on")
 """
 
 
-@pytest.mark.parametrize(("worker", "outcome"), [("", "stopped"), ("supervisor.ignore_terminal_stop();", "went on")])
+@pytest.mark.parametrize(("worker", "outcome"), [("", "stopped"), ("supervisor.leave_process_group();", "went on")])
 def test_a_worker_goes_on_when_it_logs_to_a_terminal_that_stops_background_processes(worker: str, outcome: str) -> None:
     program = f"import os; from penstock.workers import supervisor; {worker} os.write(2, b'a line')"
     ours, theirs = os.openpty()
@@ -196,4 +197,5 @@ def _ask_at_once(client: RpcClient) -> str:
 
 
 if __name__ == "__main__":
+    supervisor.leave_process_group()
     _main(RpcClient.inherited(sys.argv[1]))

@@ -65,9 +65,12 @@ def prefer_as_oom_victim() -> None:
         file.write("500")
 
 
-def ignore_terminal_stop() -> None:
-    """Go on when writing to a terminal that stops background processes for that (`stty tostop`); called in a worker of
-    the broker's session, since it is not in the broker's process group."""
+def leave_process_group() -> None:
+    """Leave the broker's process group: Ctrl-C is for the broker, which stops its workers gracefully. And go on when
+    writing to a terminal that stops the processes of other groups for that (`stty tostop`). Called first in a worker
+    that may be in the broker's session."""
+    with contextlib.suppress(PermissionError):  # it has a session of its own
+        os.setpgrp()
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)
 
 
@@ -87,7 +90,7 @@ class WorkerProcess:
         self.detail = ""  # from the `Ready` of the running process
         self.process: asyncio.subprocess.Process | None = None
         self.starts = 0
-        self.own_session = True  # of the next process: see `priority`
+        self.own_session = True  # of the next process: see `priority`; without, it calls `leave_process_group`
         self._module = module
         self._on_exit = on_exit
         self._settings = WorkerSettings(msgspec.msgpack.encode(settings))
@@ -161,9 +164,7 @@ class WorkerProcess:
                 *(sys.executable, "-m", self._module, str(descriptor)),
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=(descriptor,),
-                # Ctrl-C is for the broker's process group, and the broker stops its workers gracefully.
-                start_new_session=self.own_session,
-                preexec_fn=None if self.own_session else os.setpgrp,  # uvloop does not know `process_group`
+                start_new_session=self.own_session,  # Ctrl-C is for the broker, which stops its workers gracefully
             )
         finally:
             theirs.close()

@@ -32,7 +32,7 @@ from penstock.structured_logging import configure_logging
 from penstock.workers.import_guard import without_pandas
 from penstock.workers.priority import idle_priority
 from penstock.workers.rpc import RemoteError, RpcClient
-from penstock.workers.supervisor import Empty, fetch_settings, ignore_terminal_stop, report_ready
+from penstock.workers.supervisor import Empty, fetch_settings, leave_process_group, report_ready
 from penstock.workers.tables.rpc_messages import NextJob, RepairProgress, TableSettings
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 
 def main(descriptor: str) -> None:
-    ignore_terminal_stop()
+    leave_process_group()
     client = RpcClient.inherited(descriptor)
     settings = fetch_settings(client, TableSettings)
     configure_logging(settings.log_level, settings.log_format)
