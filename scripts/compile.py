@@ -39,6 +39,8 @@ HOT = (
     "broker/subscriptions/fanout_chunk",
     "broker/subscriptions/fanout",
     "broker/broker",
+    "broker/cache/cache_service",
+    "broker/cache/cache_store",
     "broker/produce/produce_service",
     "broker/produce/validation",
     "broker/fetch/fetch_service",
@@ -68,8 +70,12 @@ HOT = (
     "wire/blipmq/frames",
     "doors/blipmq/session",
     "wire/felix/codec/binary",
+    "wire/felix/codec/dialects",
+    "wire/felix/codec/strict_json",
     "wire/felix/frames",
+    "doors/felix/handlers/cache",
     "doors/felix/handlers/publish",
+    "doors/felix/produce_batch",
     "doors/felix/request_context",
     "doors/felix/stream",
     "doors/felix/subscriptions",
@@ -96,6 +102,12 @@ HOT = (
     "transport/connection_limits",
     "transport/tcp_connection",
     "transport/busy_poll",
+    "transport/quic_sessions",
+    "transport/quic/client",  # because its base is compiled
+    "transport/quic/connection",
+    "transport/quic/endpoint",
+    "transport/quic/timers",
+    "transport/quic/udp",
 )
 
 
