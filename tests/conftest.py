@@ -12,6 +12,7 @@ from collections.abc import Generator
 from functools import cache
 from itertools import groupby
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from hypothesis import Phase, settings
@@ -30,6 +31,7 @@ gc.set_threshold(50_000, 10, 10)  # with the default, to collect all tests takes
 
 os.environ.update(variables())  # for every Spark that a test starts, in whatever process
 
+HERE = Path(__file__).parent
 TIERS = ("spark", "crash", "process", "unit")  # in the order in which they run: the longest first
 TIER = pytest.StashKey[str]()
 TIER_OF_DIRECTORY = {
@@ -159,17 +161,19 @@ def tier_of(item: pytest.Item) -> str:
 
 @cache
 def directory_tier(path: Path) -> str:
-    return TIER_OF_DIRECTORY.get(path.relative_to(Path(__file__).parent).parts[0], "unit")
+    return TIER_OF_DIRECTORY.get(path.relative_to(HERE).parts[0], "unit")
 
 
 def shares_session(item: pytest.Item) -> bool:
     return "spark" in getattr(item, "fixturenames", ())
 
 
-def _rank(item: pytest.Item) -> tuple[int, int, Path]:
-    """What takes longest comes first, so that nobody waits for it alone in the end."""
+def _rank(item: pytest.Item) -> tuple[int, int, int, Path]:
+    """What takes longest comes first, so that nobody waits for it alone in the end. The rest is mixed: files of one
+    directory are alike, and while some wait, as those of the clients do, others should work."""
     name = item.path.name
-    return TIERS.index(item.stash[TIER]), LONGEST.index(name) if name in LONGEST else len(LONGEST), item.path
+    longest = LONGEST.index(name) if name in LONGEST else len(LONGEST)
+    return TIERS.index(item.stash[TIER]), longest, crc32(bytes(item.path.relative_to(HERE))), item.path
 
 
 def _shuffled(items: list[pytest.Item], seed: str) -> list[pytest.Item]:
