@@ -23,9 +23,8 @@ SPARK = {
     "spark.sql.codegen.wholeStage": "false",  # to compile a plan takes longer than to interpret it for a few rows
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     # Checkpoints without files of checksums, by the older of Hadoop's two ways to write: Java starts ten processes to
-    # write a file with a checksum, five without, and fewer in this way. Streams take a fifth less processor time.
+    # write a file with a checksum, five without, and fewer in this way.
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
-    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
