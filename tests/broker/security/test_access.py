@@ -260,6 +260,7 @@ ARGUMENTS: dict[str, Any] = {
     "ttl_ms": None,
     "expected": None,
     "by": 1,
+    "most": 1,
 }
 ADMINISTRATION = {
     "require_operator",
@@ -565,3 +566,5 @@ def test_a_list_holds_only_what_may_be_seen() -> None:
         fixture.broker.topics.create(ALICE, DEFAULT_SCOPE, name, 1)
     fixture.broker.access.apply(policy(Permission.DESCRIBE, topic="open-*"))
     assert [topic.name for topic in fixture.broker.topics.list(ALICE, DEFAULT_SCOPE)] == ["open-1", "open-2"]
+    assert fixture.broker.topics.first_names(ALICE, DEFAULT_SCOPE, 9) == ["open-1", "open-2"]
+    assert fixture.broker.topics.first_names(ALICE, DEFAULT_SCOPE, 1) == ["open-1"]
