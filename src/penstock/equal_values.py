@@ -50,6 +50,14 @@ class EqualValues(Sequence[bytes]):
         start = self._start
         return memoryview(self._data)[start : start + self._count * (PREFIX_SIZE + self.length)]
 
+    def part(self, first: int, end: int) -> EqualValues:
+        """The values from `first` (inclusive) to `end` (exclusive), as far as there are so many; nothing is copied."""
+        return EqualValues(self._data, self._at(first), max(min(end, self._count) - first, 0), self.length)
+
+    def detached(self) -> EqualValues:
+        """The same values in bytes of their own: what is left of a large frame does not keep all of it in memory."""
+        return EqualValues(bytes(self.prefixed), 0, self._count, self.length)
+
     def joined(self) -> bytes:
         """All values, one after the other."""
         return b"".join(chain.from_iterable(self._cuts()))
@@ -71,7 +79,7 @@ class EqualValues(Sequence[bytes]):
             first, end, step = index.indices(self._count)
             if step != 1:
                 return list(self)[index]
-            return EqualValues(self._data, self._at(first), max(end - first, 0), self.length)
+            return self.part(first, end)
         at = self._at(range(self._count)[index]) + PREFIX_SIZE
         return self._data[at : at + self.length]
 

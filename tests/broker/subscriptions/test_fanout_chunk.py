@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import pairwise
 
 from hypothesis import given
@@ -287,3 +288,16 @@ def test_values_of_one_length_are_cut_like_any_others(count: int, size: int, eve
     assert [(each.start, each.end, each.runs, each.size, each.count, each.times, each.cost) for each in found] == [
         (each.start, each.end, each.runs, each.size, each.count, each.times, each.cost) for each in expected
     ]
+
+
+def test_what_is_left_of_a_large_frame_does_not_keep_all_of_it() -> None:
+    limits, count, size = ChunkLimits(16, 1 << 20), 64, 64 << 10
+    tracemalloc.start()
+    try:
+        block = EqualValues((size.to_bytes(4) + bytes(size)) * count, 0, count, size)
+        *_, last = appended_chunks(100, block, limits, 7)
+        del block, _
+        assert len(last.runs[0][1]) == 16
+        assert tracemalloc.get_traced_memory()[0] < 17 * size
+    finally:
+        tracemalloc.stop()

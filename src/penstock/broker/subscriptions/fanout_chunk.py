@@ -225,14 +225,17 @@ def appended_chunks(base: int, values: Sequence[bytes], limits: ChunkLimits, tim
 
 def _equal_chunks(base: int, values: EqualValues, limits: ChunkLimits, time: bytes) -> list[EncodedChunk]:
     """`appended_chunks` for values of one length, which are not cut out. `time`: of all values, packed."""
-    length, count = values.length, len(values)
-    fit = max(min(limits.events, limits.bytes // length), 1)
-    return [
-        EncodedChunk(
-            base + at, base + end, [(base + at, values[at:end])], (end - at) * length, FOREVER, time * (end - at)
-        )
-        for at, end in [(at, min(at + fit, count)) for at in range(0, count, fit)]
-    ]
+    count, fit = len(values), max(min(limits.events, limits.bytes // values.length), 1)
+    if count <= fit:
+        return [_equal_chunk(base, values, time)]
+    # Some of them are evicted before others, so each has its own bytes: a chunk must not keep the whole frame.
+    parts = [(at, values.part(at, at + fit).detached()) for at in range(0, count, fit)]
+    return [_equal_chunk(base + at, part, time) for at, part in parts]
+
+
+def _equal_chunk(start: int, values: EqualValues, time: bytes) -> EncodedChunk:
+    count = len(values)
+    return EncodedChunk(start, start + count, [(start, values)], values.size, FOREVER, time * count)
 
 
 def chunks_of_read(
