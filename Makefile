@@ -66,13 +66,13 @@ types: $(VENV)/.ready-to-test
 	$(BIN)/mypy
 
 # The tests of a file stay together and in order. More processes than processors, because tests wait a part of the time;
-# no more than three: each takes memory, and time to collect all tests.
+# no more than four: each takes memory, and time to collect all tests.
 PYTEST = $(BIN)/pytest --dist loadfile --no-loadscope-reorder --numprocesses
 
 pytest: $(VENV)/.ready-to-test
 	@$(MAKE) --no-print-directory --jobs 2 build/spark-classes.jsa build/.tests-rewritten
 	@rm -f build/pytest.code
-	$(PYTEST) 3 || { code=$$?; echo $$code >build/pytest.code; exit $$code; }
+	$(PYTEST) 4 || { code=$$?; echo $$code >build/pytest.code; exit $$code; }
 
 unit: $(VENV)/.ready-to-test build/.tests-rewritten
 	$(PYTEST) 4 -m unit --hypothesis-profile quick
@@ -216,7 +216,7 @@ build/compiled/.ready: scripts/compile.py $(shell find src/penstock -name '*.py'
 
 # Left out: tests that replace methods of classes or inherit from them, which compiled ones do not allow.
 test-compiled: build/compiled/.ready ## the tests of log, queues, crashes and whole processes, on what `make compiled` built
-	PYTHONPATH=$(CURDIR)/build/compiled $(PYTEST) 3 tests/log tests/crash tests/e2e tests/broker/test_broker.py \
+	PYTHONPATH=$(CURDIR)/build/compiled $(PYTEST) 4 tests/log tests/crash tests/e2e tests/broker/test_broker.py \
 	  --ignore tests/crash/test_schedules.py --ignore tests/crash/test_kafka_schedules.py \
 	  tests/broker/queues/test_queues.py tests/broker/transactions/test_transactions.py tests/wire/flymq/test_frames.py \
 	  tests/wire/flymq/test_messages.py tests/wire/flymq/test_coalesced_produce.py tests/wire/flymq/test_single_produce.py \

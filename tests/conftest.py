@@ -7,6 +7,7 @@ import gc
 import os
 import random
 import re
+import signal
 import subprocess
 from collections.abc import Generator
 from functools import cache
@@ -28,6 +29,9 @@ settings.register_profile(  # for `make canaries`: whether it fails, always alik
 settings.load_profile("penstock")
 
 gc.set_threshold(50_000, 10, 10)  # with the default, to collect all tests takes a third more time
+
+# In the background of a script SIGINT is ignored, and so by every command that a test starts and interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.environ.update(variables())  # for every Spark that a test starts, in whatever process
 
