@@ -31,7 +31,7 @@ from tests.fuzz.test_streams import no_complaints
 
 from penstock.broker.state.state import encode_snapshot
 from penstock.wire.kimberlite import messages as m
-from penstock.wire.kimberlite.codec.encoding import Malformed
+from penstock.wire.kimberlite.errors import MalformedPayload
 
 NAMES = list(DIALECTS)
 
@@ -77,7 +77,7 @@ def steady_stream(name: str, rng: random.Random) -> bytes:
             payload = damaged(payload, rng)
         try:
             steady = not isinstance(of.read_request(payload, 0, len(payload)).payload, UNSTEADY)
-        except Malformed:
+        except MalformedPayload:
             steady = True
         parts.append(frame(payload, of.version) if steady else asked(m.Sync(), name))
     return b"".join(parts)

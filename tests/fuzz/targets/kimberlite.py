@@ -23,8 +23,8 @@ from penstock.wire.kimberlite import messages as m
 from penstock.wire.kimberlite.codec.connection import ClientCodec, Refused, ServerCodec
 from penstock.wire.kimberlite.codec.detection import VERSIONS
 from penstock.wire.kimberlite.codec.dialects import NAMED, Dialect, dialect
-from penstock.wire.kimberlite.codec.encoding import Malformed
-from penstock.wire.kimberlite.frames import HEADER_SIZE, MAX_PAYLOAD, Frame, FrameError, Framer
+from penstock.wire.kimberlite.errors import FrameError, MalformedPayload
+from penstock.wire.kimberlite.frames import HEADER_SIZE, MAX_PAYLOAD, Frame, Framer
 
 MAGIC: Final = b"VDB "
 _NAMES: Final = tuple(NAMED)
@@ -62,7 +62,7 @@ def request(data: bytes) -> None:
     own = _DIALECTS[data[0] % len(_DIALECTS)]
     try:
         found = own.read_request(data, 1, len(data))
-    except Malformed:
+    except MalformedPayload:
         own.read_id(data, 1, len(data))
         return
     written = bytes(own.write_request(found.id, found.tenant_id, found.payload, found.audit))
@@ -78,7 +78,7 @@ def answer(data: bytes) -> None:
     own = _DIALECTS[data[0] % len(_DIALECTS)]
     try:
         found = own.read_answer(data, 1, len(data))
-    except Malformed:
+    except MalformedPayload:
         return
     written = bytes(_written(own, found))
     same(own.read_answer(written, 0, len(written)), found)
@@ -129,7 +129,7 @@ def client(data: bytes) -> None:
         try:
             while codec.next() is not None:
                 pass
-        except Malformed:
+        except MalformedPayload:
             return
 
 

@@ -13,8 +13,9 @@ from tests.effort import scaled
 from tests.wire.vectors import by_name
 
 from penstock.wire.kimberlite import messages as m
-from penstock.wire.kimberlite.codec.connection import ClientCodec, Malformed, Refused, ServerCodec
+from penstock.wire.kimberlite.codec.connection import ClientCodec, Refused, ServerCodec
 from penstock.wire.kimberlite.codec.dialects import NAMED
+from penstock.wire.kimberlite.errors import MalformedPayload
 from penstock.wire.kimberlite.frames import HEADER_SIZE, MAX_PAYLOAD, crc32, frame
 
 every_dialect = pytest.mark.parametrize("name", NAMED)
@@ -305,7 +306,7 @@ def test_version_1_has_no_pushes() -> None:
 def test_a_client_does_not_accept_nonsense(data: bytes) -> None:
     client = ClientCodec("5b")
     client.feed(data)
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedPayload):
         client.next()
 
 
@@ -314,7 +315,7 @@ def test_a_client_checks_the_checksum() -> None:
     sent = bytearray(server.response(1, m.SyncResponse(True)))
     sent[-1] ^= 1
     client.feed(bytes(sent))
-    with pytest.raises(Malformed, match="checksum"):
+    with pytest.raises(MalformedPayload, match="checksum"):
         client.next()
 
 

@@ -11,7 +11,8 @@ from penstock.wire.kimberlite import messages as m
 from penstock.wire.kimberlite.codec import detection
 from penstock.wire.kimberlite.codec.connection import ClientCodec, Refused, ServerCodec
 from penstock.wire.kimberlite.codec.dialects import NAMED, dialect
-from penstock.wire.kimberlite.codec.encoding import BINCODE, POSTCARD, PRINTED, Encoding, Malformed
+from penstock.wire.kimberlite.codec.encoding import BINCODE, POSTCARD, PRINTED, Encoding
+from penstock.wire.kimberlite.errors import MalformedPayload
 
 ENCODINGS = (POSTCARD, BINCODE, PRINTED)
 CASES = 24_000
@@ -72,7 +73,7 @@ def clear(encoding: Encoding, payload: bytes) -> bool:
     """Whether the payload can be read as a handshake of version 1 in this encoding."""
     try:
         request = dialect("seed", encoding).read_request(payload, 0, len(payload))
-    except Malformed:
+    except MalformedPayload:
         return False
     return isinstance(request.payload, m.Handshake) and request.payload.client_version == 1 and request.id < 1 << 32
 

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.wire.kimberlite.strategies import i64, text, values
 
-from penstock.wire.kimberlite.codec.encoding import BINCODE, POSTCARD, PRINTED, Encoding, Malformed, codec
+from penstock.wire.kimberlite.codec.encoding import BINCODE, POSTCARD, PRINTED, Encoding, codec
 from penstock.wire.kimberlite.codec.kinds import BOOL, BYTES, I64, TEXT, U8, U16, U32, U64, VALUE, Kind, ListOf, Option
+from penstock.wire.kimberlite.errors import MalformedPayload
 from penstock.wire.kimberlite.values import Timestamp
 
 ENCODINGS = (BINCODE, PRINTED, POSTCARD)
@@ -34,7 +35,7 @@ def read(kind: Kind, data: bytes, encoding: Encoding) -> Any:
 
 
 def refused(kind: Kind, data: str, encoding: Encoding) -> str:
-    with pytest.raises(Malformed) as raised:
+    with pytest.raises(MalformedPayload) as raised:
         codec(kind, encoding).read(bytes.fromhex(data), 0)
     return str(raised.value)
 
@@ -149,7 +150,7 @@ def test_events_that_begin_alike_are_not_taken_for_a_run(encoding: Encoding) -> 
 def test_a_length_is_compared_with_what_is_there(encoding: Encoding, kind: Kind, count: int) -> None:
     data = bytes.fromhex(written(U64, count, encoding)) + bytes(8)
     tracemalloc.start()
-    with pytest.raises(Malformed, match="past the end"):
+    with pytest.raises(MalformedPayload, match="past the end"):
         codec(kind, encoding).read(data, 0)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -160,7 +161,7 @@ def test_a_length_is_compared_with_what_is_there(encoding: Encoding, kind: Kind,
 def test_a_list_has_a_most(encoding: Encoding) -> None:
     data = bytes.fromhex(written(ListOf(BYTES), [b""] * 11, encoding))
     assert len(codec(ListOf(BYTES, 11), encoding).read(data, 0)[0]) == 11
-    with pytest.raises(Malformed, match="11 elements; the most is 10"):
+    with pytest.raises(MalformedPayload, match="11 elements; the most is 10"):
         codec(ListOf(BYTES, 10), encoding).read(data, 0)
 
 
@@ -169,7 +170,7 @@ def test_a_list_has_a_most(encoding: Encoding) -> None:
 def test_events_that_are_cut_off_are_refused(encoding: Encoding, events: list[bytes], data: st.DataObject) -> None:
     whole = bytes.fromhex(written(ListOf(BYTES), events, encoding))
     cut = data.draw(st.integers(0, len(whole) - 1))
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedPayload):
         codec(ListOf(BYTES), encoding).read(whole[:cut], 0)
 
 

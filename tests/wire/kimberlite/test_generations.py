@@ -13,9 +13,10 @@ from tests.wire.vectors import by_name
 from penstock.wire.kimberlite import compliance_messages as c
 from penstock.wire.kimberlite import messages as m
 from penstock.wire.kimberlite.codec.dialects import NAMED, Dialect, dialect
-from penstock.wire.kimberlite.codec.encoding import POSTCARD, Malformed
+from penstock.wire.kimberlite.codec.encoding import POSTCARD
 from penstock.wire.kimberlite.codec.generations import GENERATIONS
 from penstock.wire.kimberlite.codec.kinds import Choice, Label
+from penstock.wire.kimberlite.errors import MalformedPayload
 from penstock.wire.kimberlite.frames import HEADER_SIZE
 
 VECTORS = by_name("kimberlite")
@@ -248,9 +249,9 @@ def test_nothing_but_the_whole_message_is_read(of: Dialect, data: st.DataObject)
     encoded = write(of, message)
     size = data.draw(st.integers(0, len(encoded) + 3).filter(lambda size: size != len(encoded)))
     part = (encoded + bytes(3))[:size]
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedPayload):
         of.read_request(part + encoded, 0, size)
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedPayload):
         of.read_request(part, 0, size)
 
 
@@ -265,7 +266,7 @@ def test_damaged_messages_are_read_or_refused(of: Dialect, data: st.DataObject) 
     damaged = bytes(encoded)
     try:
         request = of.read_request(damaged, 0, len(damaged))
-    except Malformed:
+    except MalformedPayload:
         return
     again = write(of, request)
     assert len(again) <= len(damaged) if of.encoding is POSTCARD else again == damaged

@@ -18,7 +18,7 @@ from penstock.clients.kimberlite.event_buffer import EventBuffer
 from penstock.clients.kimberlite.options import Token
 from penstock.clients.kimberlite.version import Version
 from penstock.wire.kimberlite import messages as m
-from penstock.wire.kimberlite.codec.encoding import Malformed
+from penstock.wire.kimberlite.errors import MalformedPayload
 
 KEEPALIVE: Final = 30.0  # seconds of silence after which the server is probed, if it may push something
 
@@ -43,7 +43,7 @@ class KimberliteRequests(NumberedRequests[m.Response | m.Push]):
         try:
             while (message := codec.next()) is not None:
                 yield message
-        except Malformed as error:
+        except MalformedPayload as error:
             raise BadReply(f"The server sent what cannot be read: {error}") from error
 
     def request_id(self, frame: m.Response | m.Push) -> int | None:

@@ -12,8 +12,8 @@ from penstock.wire.kimberlite import messages as m
 from penstock.wire.kimberlite.codec.connection import Refused, ServerCodec
 from penstock.wire.kimberlite.codec.detection import VERSIONS
 from penstock.wire.kimberlite.codec.dialects import NAMED, Dialect, dialect
-from penstock.wire.kimberlite.codec.encoding import Malformed
-from penstock.wire.kimberlite.frames import Frame, FrameError, Framer, crc32, crc32c, frame
+from penstock.wire.kimberlite.errors import FrameError, MalformedPayload
+from penstock.wire.kimberlite.frames import Frame, Framer, crc32, crc32c, frame
 from penstock.wire.kimberlite.values import Timestamp
 
 _NAMES: Final[dict[type[m.Message], str]] = {m.ErrorResponse: "Error"}
@@ -48,7 +48,7 @@ def read(vector: Vector, pieces: Sequence[bytes]) -> Any:
     reading = dialect.read_request if vector.kind == "request" else dialect.read_answer
     try:
         return reading(found.data, found.start, found.end)
-    except Malformed as error:
+    except MalformedPayload as error:
         raise Rejected("close", error) from None
 
 

@@ -1,4 +1,7 @@
-"""Error codes of all versions of Kimberlite. The codec replaces codes that the client's version does not have."""
+"""Errors of Kimberlite: those of the codec, and the error codes of all versions.
+
+After a `FrameError` nothing more can be decoded. The codec replaces codes that the client's version does not have.
+"""
 
 from __future__ import annotations
 
@@ -42,3 +45,27 @@ class ErrorCode(enum.IntEnum):
     EXPORT_NOT_FOUND = 28
     UNIQUE_CONSTRAINT_VIOLATION = 29
     ROW_VERSION_CHAIN_TOO_LARGE = 30  # only in the newest clients, never sent
+
+
+class FrameError(Exception):
+    """An invalid header. The text is for the peer."""
+
+
+class BadMagic(FrameError):
+    def __init__(self) -> None:
+        super().__init__("this is no frame: its magic is not 0x56444220")
+
+
+class BadVersion(FrameError):
+    def __init__(self, version: int) -> None:
+        super().__init__(f"unsupported protocol version {version}")
+        self.version = version
+
+
+class FrameTooLarge(FrameError):
+    def __init__(self, length: int, limit: int) -> None:
+        super().__init__(f"a payload of {length} bytes; the most is {limit}")
+
+
+class MalformedPayload(ValueError):
+    """Bytes that are not a message of this schema in this encoding."""

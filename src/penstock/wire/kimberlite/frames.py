@@ -19,6 +19,7 @@ from typing import Final, NamedTuple, TypeAlias
 import google_crc32c
 
 from penstock.wire import framing
+from penstock.wire.kimberlite.errors import BadMagic, BadVersion, FrameError, FrameTooLarge
 
 MAX_PAYLOAD: Final = 16 * 1024 * 1024
 MAX_EVENT: Final = MAX_PAYLOAD - 64  # bytes of an event sent alone: the rest of the message is a few numbers
@@ -38,26 +39,6 @@ crc32: Final[Checksum] = zlib.crc32
 
 def crc32c(data: Raw) -> int:
     return int(google_crc32c.value(bytes(data)))
-
-
-class FrameError(Exception):
-    """An invalid header. The text is for the peer."""
-
-
-class BadMagic(FrameError):
-    def __init__(self) -> None:
-        super().__init__("this is no frame: its magic is not 0x56444220")
-
-
-class BadVersion(FrameError):
-    def __init__(self, version: int) -> None:
-        super().__init__(f"unsupported protocol version {version}")
-        self.version = version
-
-
-class TooLong(FrameError):
-    def __init__(self, length: int) -> None:
-        super().__init__(f"a payload of {length} bytes; the most is {MAX_PAYLOAD}")
 
 
 class Frame(NamedTuple):
@@ -114,7 +95,7 @@ class Framer(framing.PullFramer[Frame]):
             return BadMagic()
         if version not in self.versions:
             return BadVersion(version)
-        return TooLong(length)
+        return FrameTooLarge(length, MAX_PAYLOAD)
 
 
 def frame(payload: bytes | bytearray, version: int, checksum: Checksum = crc32, little: bool = False) -> bytes:

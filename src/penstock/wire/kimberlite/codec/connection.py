@@ -9,14 +9,12 @@ from typing import Final
 
 from penstock.wire.kimberlite.codec import detection
 from penstock.wire.kimberlite.codec.dialects import NAMED, Dialect, dialect, translate
-from penstock.wire.kimberlite.codec.encoding import Malformed
+from penstock.wire.kimberlite.errors import BadVersion, FrameError, MalformedPayload
 from penstock.wire.kimberlite.frames import (
     HEADER_SIZE,
     MAX_PAYLOAD,
-    BadVersion,
     Checksum,
     Frame,
-    FrameError,
     Framer,
     crc32,
     crc32c,
@@ -33,7 +31,7 @@ from penstock.wire.kimberlite.messages import (
     Response,
 )
 
-__all__ = ["ClientCodec", "Malformed", "Refused", "ServerCodec"]
+__all__ = ["ClientCodec", "Refused", "ServerCodec"]
 
 _OLDEST: Final = "v0.4"  # used to answer a version below all others
 _NEWEST: Final = "5b"
@@ -100,7 +98,7 @@ class ServerCodec:
         if self._settled:
             try:
                 request = self._dialects[0].read_request(data, start, end)
-            except Malformed as error:
+            except MalformedPayload as error:
                 why = str(error)
             else:
                 if type(request.payload) in self._agreed:
@@ -212,14 +210,14 @@ class ClientCodec:
         self._framer.feed(data)
 
     def next(self) -> Response | Push | None:
-        """The next answer, or None if there is none yet. Raises Malformed."""
+        """The next answer, or None if there is none yet. Raises MalformedPayload."""
         try:
             arrived = self._framer.next()
         except FrameError as error:
-            raise Malformed(str(error)) from None
+            raise MalformedPayload(str(error)) from None
         if arrived is None:
             return None
         _, checksum, data, start, end = arrived
         if self._checksum(memoryview(data)[start:end]) != checksum:
-            raise Malformed("the checksum of a frame is wrong")
+            raise MalformedPayload("the checksum of a frame is wrong")
         return self._dialect.read_answer(data, start, end)

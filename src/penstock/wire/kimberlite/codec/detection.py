@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from penstock.wire.kimberlite.codec.dialects import Dialect, dialect
-from penstock.wire.kimberlite.codec.encoding import BINCODE, POSTCARD, PRINTED, Encoding, Malformed
+from penstock.wire.kimberlite.codec.encoding import BINCODE, POSTCARD, PRINTED, Encoding
 from penstock.wire.kimberlite.codec.generations import GENERATIONS
 from penstock.wire.kimberlite.compliance_messages import ErasureMarkProgress, ErasureMarkStreamErased
+from penstock.wire.kimberlite.errors import MalformedPayload
 from penstock.wire.kimberlite.messages import Ambiguous, Handshake, Message, Request, TenantDelete
 
 VERSIONS: Final = range(1, 6)
@@ -34,7 +35,7 @@ def read(dialects: Sequence[Dialect], data: bytes, at: int, end: int) -> list[Re
     for each in dialects:
         try:
             readings.append(Reading(each, each.read_request(data, at, end)))
-        except Malformed:
+        except MalformedPayload:
             continue
     return readings
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from penstock.wire.kimberlite.codec.encoding import BINCODE, POSTCARD, PRINTED, Encoding, Malformed, codec
+from penstock.wire.kimberlite.codec.encoding import BINCODE, POSTCARD, PRINTED, Encoding, codec
 from penstock.wire.kimberlite.codec.generations import AUDIT, GENERATIONS, NEAREST, Generation
 from penstock.wire.kimberlite.codec.kinds import U64, Option
+from penstock.wire.kimberlite.errors import MalformedPayload
 from penstock.wire.kimberlite.messages import AuditMetadata, ErrorCode, ErrorResponse, Message, Push, Request, Response
 
 REQUEST: Final = 0  # the kind of a payload, from version 2 on
@@ -57,7 +58,7 @@ class Dialect:
     # -- for servers
 
     def read_request(self, data: bytes, at: int, end: int) -> Request:
-        """Decode a request. Raises Malformed."""
+        """Decode a request. Raises MalformedPayload."""
         if self._wrapped:
             at = self._unwrap(data, at, REQUEST)
         number = self._number.read
@@ -77,7 +78,7 @@ class Dialect:
             if self.generation.wrapped:
                 at = self._unwrap(data, at, REQUEST)
             request_id, at = self._number.read(data, at)
-        except Malformed:
+        except MalformedPayload:
             return 0
         return int(request_id) if at <= end else 0
 
@@ -110,7 +111,7 @@ class Dialect:
         return out
 
     def read_answer(self, data: bytes, at: int, end: int) -> Response | Push:
-        """Decode an answer. Raises Malformed."""
+        """Decode an answer. Raises MalformedPayload."""
         if self.generation.wrapped and data[at : at + 1] == bytes((PUSH,)):
             payload, at = self._pushes.read(data, at + 1)
             _finish(at, end)
@@ -125,13 +126,13 @@ class Dialect:
     def _unwrap(self, data: bytes, at: int, expected: int) -> int:
         kind, at = self._index.read(data, at)
         if kind != expected:
-            raise Malformed(f"a message of kind {kind}, where {expected} is expected")
+            raise MalformedPayload(f"a message of kind {kind}, where {expected} is expected")
         return at
 
 
 def _finish(at: int, end: int) -> None:
     if at != end:
-        raise Malformed("the message is shorter than its frame" if at < end else "the message ends too early")
+        raise MalformedPayload("the message is shorter than its frame" if at < end else "the message ends too early")
 
 
 @cache

@@ -35,16 +35,13 @@ from penstock.wire.kimberlite.codec.kinds import (
     Record,
     Scalar,
 )
+from penstock.wire.kimberlite.errors import MalformedPayload
 from penstock.wire.kimberlite.values import Timestamp
 
 Read: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
-"""Decodes the value at a position; returns it and the position after it. Raises Malformed."""
+"""Decodes the value at a position; returns it and the position after it. Raises MalformedPayload."""
 
 Write: TypeAlias = Callable[[Any, bytearray], None]
-
-
-class Malformed(ValueError):
-    """The bytes are not a message of this schema in this encoding."""
 
 
 class Codec(NamedTuple):
@@ -76,7 +73,7 @@ def _fixed(layout: str, name: str) -> Codec:
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
         if at + size > len(data):
-            raise Malformed(f"the message ends within a {name}")
+            raise MalformedPayload(f"the message ends within a {name}")
         return unpack(data, at)[0], at + size
 
     def write(value: Any, out: bytearray) -> None:
@@ -98,10 +95,12 @@ def _varint(bits: int) -> Codec:
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 if value >= limit:
-                    raise Malformed(f"a number of more than {bits} bits")
+                    raise MalformedPayload(f"a number of more than {bits} bits")
                 return value, index + 1
             shift += 7
-        raise Malformed("the message ends within a number" if at + max_bytes > len(data) else f"more than {bits} bits")
+        raise MalformedPayload(
+            "the message ends within a number" if at + max_bytes > len(data) else f"more than {bits} bits"
+        )
 
     def write(value: int, out: bytearray) -> None:
         if 0 <= value < 0x80:
@@ -132,7 +131,7 @@ def _flag(number: Codec, what: str) -> Codec:
     def read(data: bytes, at: int) -> tuple[bool, int]:
         value, at = number.read(data, at)
         if value > 1:
-            raise Malformed(f"{value} is no {what}")
+            raise MalformedPayload(f"{value} is no {what}")
         return value == 1, at
 
     def write(value: bool, out: bytearray) -> None:
@@ -148,7 +147,7 @@ def _bytes(count: Codec) -> Codec:
         size, at = count_of(data, at)
         end = at + size
         if end > len(data):
-            raise Malformed("bytes run past the end of the message")
+            raise MalformedPayload("bytes run past the end of the message")
         return data[at:end], end
 
     def write(value: bytes, out: bytearray) -> None:
@@ -164,7 +163,7 @@ def _text(raw: Codec) -> Codec:
         try:
             return value.decode(), at
         except UnicodeDecodeError:
-            raise Malformed("a text that is not UTF-8") from None
+            raise MalformedPayload("a text that is not UTF-8") from None
 
     def write(value: str, out: bytearray) -> None:
         raw.write(value.encode(), out)
@@ -197,9 +196,9 @@ def _short_events(data: bytes, at: int, count: int) -> tuple[list[bytes], int]:
             found.append(data[at:behind])
             at = behind
     except IndexError:
-        raise Malformed("the message ends within a list") from None
+        raise MalformedPayload("the message ends within a list") from None
     if at > len(data):  # slices never exceed the data, so checking once is enough
-        raise Malformed("bytes run past the end of the message")
+        raise MalformedPayload("bytes run past the end of the message")
     return found, at
 
 
@@ -213,7 +212,7 @@ def _wide_events(data: bytes, at: int, count: int) -> tuple[list[bytes], int]:
         found.append(data[at:behind])
         at = behind
     if at > len(data):
-        raise Malformed("bytes run past the end of the message")
+        raise MalformedPayload("bytes run past the end of the message")
     return found, at
 
 
@@ -351,9 +350,9 @@ def _count(encoding: Encoding, limit: int | None) -> Codec:
     def read(data: bytes, at: int) -> tuple[int, int]:
         count, at = count_of(data, at)
         if count > len(data) - at:
-            raise Malformed("a list runs past the end of the message")
+            raise MalformedPayload("a list runs past the end of the message")
         if limit is not None and count > limit:
-            raise Malformed(f"a list of {count} elements; the most is {limit}")
+            raise MalformedPayload(f"a list of {count} elements; the most is {limit}")
         return count, at
 
     return Codec(read, write)
@@ -366,7 +365,7 @@ def _label(kind: Label, encoding: Encoding) -> Codec:
     def read(data: bytes, at: int) -> tuple[Any, int]:
         number, at = index.read(data, at)
         if number >= len(names):
-            raise Malformed(f"{number} is no {kind.what}")
+            raise MalformedPayload(f"{number} is no {kind.what}")
         return names[number], at
 
     def write(value: Any, out: bytearray) -> None:
@@ -420,7 +419,7 @@ def _choice(kind: Choice, encoding: Encoding) -> Codec:
     def read(data: bytes, at: int) -> tuple[Any, int]:
         number, at = index.read(data, at)
         if number >= len(variants):
-            raise Malformed(f"{number} is no {kind.what}")
+            raise MalformedPayload(f"{number} is no {kind.what}")
         return variants[number].read(data, at)
 
     def write(value: Any, out: bytearray) -> None:
@@ -449,7 +448,7 @@ def _value(encoding: Encoding) -> Codec:
         if kind == 4:
             moment, at = number.read(data, at)
             return Timestamp(moment), at
-        raise Malformed(f"{kind} is no type of a value")
+        raise MalformedPayload(f"{kind} is no type of a value")
 
     def write(value: Any, out: bytearray) -> None:
         if value is None:
