@@ -683,7 +683,7 @@ def test_what_nobody_takes_is_left_with_the_server(
     server: ScriptedServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Version 2 sends without being asked: a client that does not take its messages stops reading."""
-    monkeypatch.setattr("penstock.clients.blipmq.requests.MAX_BUFFERED", 100_000)
+    monkeypatch.setattr("penstock.clients.blipmq.binding.MAX_BUFFERED", 100_000)
     client = connect(server.port, version=2)
     subscription = client.subscribe("t")
     values = [bytes(50_000) + b"%d" % number for number in range(100)]

@@ -14,12 +14,14 @@ from penstock.clients._core.binding import Binding
 from penstock.clients._core.errors import PenstockError
 from penstock.clients._core.requests import RequestSpec
 from penstock.clients.blipmq import requests as blipmq
+from penstock.clients.blipmq.binding import BlipMQBinding
 from penstock.clients.flymq import requests as flymq
 from penstock.clients.flymq.binding import FlyMqBinding
 from penstock.clients.kimberlite import requests as kimberlite
 from penstock.clients.kimberlite.binding import KimberliteBinding
 from penstock.clients.kimberlite.version import find_version
 from penstock.clients.rustlog import requests as rustlog
+from penstock.clients.rustlog.binding import RustLogBinding
 
 MENDED: Final = 1
 TIMEOUT: Final = 5.0
@@ -83,7 +85,7 @@ def _answered(binding: Binding, specs: Sequence[RequestSpec[Any]], run: Script, 
 
 def answered_rustlog(data: bytes) -> None:
     run = script(data)
-    _answered(rustlog.RustLogBinding("binary" if run.mode & 2 else "json", TIMEOUT), _RUSTLOG, run, run.stream)
+    _answered(RustLogBinding("binary" if run.mode & 2 else "json", TIMEOUT), _RUSTLOG, run, run.stream)
 
 
 def answered_flymq(data: bytes) -> None:
@@ -100,7 +102,7 @@ def answered_kimberlite(data: bytes) -> None:
 
 def answered_blipmq(data: bytes) -> None:
     run = script(data)
-    binding = blipmq.BlipMQBinding("key", 2 if run.mode & 2 else 1, TIMEOUT)
+    binding = BlipMQBinding("key", 2 if run.mode & 2 else 1, TIMEOUT)
     _answered(binding, (blipmq.ping(),), run, run.stream)
 
 

@@ -21,6 +21,7 @@ from penstock.clients._core.methods import procedure_method
 from penstock.clients._core.procedure import CONNECTED, Drain, Procedure
 from penstock.clients._core.requests import results_of
 from penstock.clients.blipmq import requests as r
+from penstock.clients.blipmq.binding import BlipMQBinding
 from penstock.clients.blipmq.event_buffer import ClientState, EventBuffer
 from penstock.clients.blipmq.prefetch import WRITE_SIZE, chunks
 from penstock.clients.blipmq.results import Refusal
@@ -139,7 +140,7 @@ class Client(BlipMQMethods, BlockingClient):
         busy_poll: float = BUSY_POLL,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        binding = r.BlipMQBinding(key, version, timeout)
+        binding = BlipMQBinding(key, version, timeout)
         addresses = Addresses([Address(host, port)])
         options = ConnectOptions(addresses, tls, timeout, retry or RetryPolicy(), busy_poll)
         super().__init__(BlockingDriver(binding, options, sleep))
@@ -177,7 +178,7 @@ class AsyncClient(BlipMQMethods, AsyncClientCore):
         retry: RetryPolicy | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        binding = r.BlipMQBinding(key, version, timeout)
+        binding = BlipMQBinding(key, version, timeout)
         options = ConnectOptions(Addresses([Address(host, port)]), tls, timeout, retry or RetryPolicy())
         super().__init__(AsyncDriver(binding, options, sleep))
         self._state = binding.state

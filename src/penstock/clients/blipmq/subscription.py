@@ -14,9 +14,10 @@ from penstock.clients._core.errors import PenstockError
 from penstock.clients._core.methods import procedure_method
 from penstock.clients._core.procedure import CONNECTED, Drain, Procedure, Wait
 from penstock.clients._core.requests import RequestBatch, results_of
+from penstock.clients.blipmq.binding import BlipMQBinding, BlipMQRequests
 from penstock.clients.blipmq.event_buffer import EventBuffer, Round
 from penstock.clients.blipmq.prefetch import ACK_BATCH, check_prefetch, idle_delay, refill
-from penstock.clients.blipmq.requests import BlipMQBinding, BlipMQRequests, poll
+from penstock.clients.blipmq.requests import poll
 from penstock.clients.blipmq.results import Message
 
 D = TypeVar("D", bound=Channel[Any])

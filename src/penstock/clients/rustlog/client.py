@@ -23,6 +23,7 @@ from penstock.clients._core.methods import procedure_method, request_method
 from penstock.clients._core.procedure import CONNECTED, Drain, Procedure, Wait
 from penstock.clients._core.requests import RequestBatch
 from penstock.clients.rustlog import requests as r
+from penstock.clients.rustlog.binding import RustLogBinding
 from penstock.clients.rustlog.errors import FAMILY, PipelineError, RustLogError
 from penstock.retry import RetryPolicy
 from penstock.transport.spin_budget import BUSY_POLL
@@ -112,7 +113,7 @@ class Client(RustLogMethods, BlockingClient):
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         options = _options(host, port, tls, timeout, retry, busy_poll)
-        super().__init__(BlockingDriver(r.RustLogBinding(dialect, timeout), options, sleep))
+        super().__init__(BlockingDriver(RustLogBinding(dialect, timeout), options, sleep))
 
 
 class AsyncClient(RustLogMethods, AsyncClientCore):
@@ -131,4 +132,4 @@ class AsyncClient(RustLogMethods, AsyncClientCore):
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         options = _options(host, port, tls, timeout, retry)
-        super().__init__(AsyncDriver(r.RustLogBinding(dialect, timeout), options, sleep))
+        super().__init__(AsyncDriver(RustLogBinding(dialect, timeout), options, sleep))
