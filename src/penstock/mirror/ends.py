@@ -104,9 +104,10 @@ class Destination(ABC):
         """Keys and values from an offset to the end, at most as many as in a batch."""
         return []
 
-    def last(self, topic: str, partition: int) -> bytes | None:  # noqa: ARG002
+    def last(self, topic: str, partition: int) -> bytes | None:
         """The value of the last record of a partition."""
-        return None
+        found = self.tail(topic, partition, max(0, self.end(topic, partition) - 1))
+        return found[-1][1] if found else None
 
     def append(self, topic: str, partition: int, value: bytes) -> None:
         """Store one record; a retry may store it twice."""

@@ -111,10 +111,6 @@ class FlyMqDestination(_FlyMq, Destination):
             offset = fetched.next_offset
         return found
 
-    def last(self, topic: str, partition: int) -> bytes | None:
-        found = self.tail(topic, partition, max(0, self.end(topic, partition) - 1))
-        return found[-1][1] if found else None
-
 
 class PenstockDestination(FlyMqDestination):
     carries = frozenset[Part]({"keys", "headers", "partitions"})

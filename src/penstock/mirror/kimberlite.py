@@ -98,10 +98,6 @@ class KimberliteDestination(Destination):
             found += [(None, event) for event in events]
         return found
 
-    def last(self, topic: str, partition: int) -> bytes | None:
-        found = self.tail(topic, partition, max(0, self.end(topic, partition) - 1))
-        return found[-1][1] if found else None
-
     def close(self) -> None:
         self._client.close()
 

@@ -92,9 +92,5 @@ class RustLogDestination(Destination):
             offset = fetched.records[-1].offset + 1
         return found
 
-    def last(self, topic: str, partition: int) -> bytes | None:
-        found = self.tail(topic, partition, max(0, self.end(topic, partition) - 1))
-        return found[-1][1] if found else None
-
     def close(self) -> None:
         self._client.close()
