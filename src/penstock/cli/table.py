@@ -6,13 +6,12 @@ it, even while a broker is running; a running broker executes `repair` itself.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -23,15 +22,23 @@ from penstock.cli.failure import fail
 from penstock.cli.log import stopped
 from penstock.cli.progress import progress_to
 from penstock.cli.questions import Yes, confirm
+from penstock.cli.table_directory import (
+    Progress,
+    TableDirectory,
+    open_directory,
+    repaired,
+    report_read_errors,
+    verified,
+    verified_typed,
+)
 from penstock.cli.table_jobs import RemoteTables, print_outcome, print_typed
 from penstock.cli.tables import print_fields, print_table
 from penstock.cli.target import Target
 
 if TYPE_CHECKING:  # what reads tables takes a while to load: only when it is needed
-    from penstock.broker.state.offline import OfflineLog
     from penstock.broker.state.state import Topic
     from penstock.broker.tables.repairs import RepairStatus
-    from penstock.broker.tables.table import RepairReport, TablePolicy, TypedReport
+    from penstock.broker.tables.table import RepairReport, TypedReport
     from penstock.config.settings import Settings
     from penstock.log.tables.location import TableRef
     from penstock.log.tables.table import Table
@@ -49,35 +56,8 @@ Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 
 SUMS: Final = ("rows", "files", "bytes", "version")
 
-_TRIES: Final = 5  # a running broker changes files while they are read
 _MAX_RANGES: Final = 8
 _POLL_SECONDS: Final = 0.2  # between two polls of the broker's progress
-
-Progress = Callable[[int, int], None]  # records done, total
-
-
-class Directory(NamedTuple):
-    """A data directory, and the location of its tables."""
-
-    log: OfflineLog
-    policy: TablePolicy
-
-    def ref(self, topic: Topic) -> TableRef:
-        from penstock.log.tables.location import table_ref
-
-        return table_ref(self.policy.root, self.policy.options, *topic.scope, topic.name, topic.id)
-
-    def topics(self) -> list[Topic]:
-        return sorted(self.log.state.topics_by_id.values(), key=lambda topic: (topic.scope, topic.name))
-
-    def topic(self, tenant: str | None, namespace: str | None, name: str) -> Topic:
-        from penstock.broker.names import Scope
-
-        tenant, namespace = tenant or "default", namespace or "default"
-        found = self.log.state.topics.get(Scope(tenant, namespace), {}).get(name)
-        if found is None:
-            fail(f"there is no topic {name!r} in {tenant}/{namespace}")
-        return found
 
 
 @app.command("list")
@@ -93,10 +73,10 @@ def list_tables(settings: AdminTarget, tenant: Tenant = None, namespace: Namespa
     if isinstance(settings, Target):
         RemoteTables(settings, tenant, namespace).print_list()
         return
-    with _reading():
+    with report_read_errors():
         from penstock.log.tables.table import Table
 
-        directory = _open(settings)
+        directory = open_directory(settings)
         rows: list[tuple[object, ...]] = []
         for topic in directory.topics():
             table = Table.open(directory.ref(topic))
@@ -119,11 +99,11 @@ def show(settings: AdminTarget, topic: Name, tenant: Tenant = None, namespace: N
     if isinstance(settings, Target):
         RemoteTables(settings, tenant, namespace).print_one(topic)
         return
-    with _reading():
+    with report_read_errors():
         from penstock.log.arrow import STORED
         from penstock.log.tables.table import Table
 
-        directory = _open(settings)
+        directory = open_directory(settings)
         found = directory.topic(tenant, namespace, topic)
         ref = directory.ref(found)
         table = Table.open(ref)
@@ -138,7 +118,7 @@ def show(settings: AdminTarget, topic: Name, tenant: Tenant = None, namespace: N
         _show_typed(directory, found)
 
 
-def _show_typed(directory: Directory, topic: Topic) -> None:
+def _show_typed(directory: TableDirectory, topic: Topic) -> None:
     from penstock.broker.tables.table import typed_name
     from penstock.log.tables.location import typed_ref
     from penstock.log.tables.typed import open_delta
@@ -152,7 +132,7 @@ def _show_typed(directory: Directory, topic: Topic) -> None:
     print_fields([("typed table", name or ""), ("place", ref.url), ("version", delta.version()), ("columns", columns)])
 
 
-def _typed_row(directory: Directory, topic: Topic) -> tuple[object, ...] | None:
+def _typed_row(directory: TableDirectory, topic: Topic) -> tuple[object, ...] | None:
     """The typed table of a topic, as a row of the list; None if there is none."""
     import pyarrow as pa
 
@@ -199,17 +179,17 @@ def verify(
     if isinstance(settings, Target):
         _verify_there(RemoteTables(settings, tenant, namespace), topic)
         return
-    with _reading():
-        directory = _open(settings)
+    with report_read_errors():
+        directory = open_directory(settings)
         topics = directory.topics() if topic is None else [directory.topic(tenant, namespace, topic)]
         differing, wrong = 0, []
         for found in topics:
             with progress_to(_shown(found)) as progress:
-                outcome = _verified(directory, found, progress)
+                outcome = verified(directory, found, progress)
             if outcome.version is not None or topic is not None or not outcome.sound:
                 _print_outcome(found, outcome)
             differing += not outcome.sound
-            typed = None if outcome.unreadable else _verified_typed(directory, found)
+            typed = None if outcome.unreadable else verified_typed(directory, found)
             if typed is not None:
                 print_typed(typed)
                 wrong += [typed] if not typed.sound else []
@@ -279,13 +259,13 @@ def repair(
         _repair_there(RemoteTables(settings, tenant, namespace), topic, checksums=checksums, yes=yes)
         return
     left = 0
-    with _reading():
-        directory = _open(settings)
+    with report_read_errors():
+        directory = open_directory(settings)
         topics = directory.topics() if topic is None else [directory.topic(tenant, namespace, topic)]
         damaged = []
         for found in topics:
             with progress_to(_shown(found)) as progress:
-                outcome = _verified(directory, found, progress)
+                outcome = verified(directory, found, progress)
             if not outcome.sound or (checksums and outcome.unchecked):
                 _print_outcome(found, outcome)
                 damaged.append(found)
@@ -299,7 +279,7 @@ def repair(
         fail(f"{left} of {len(topics)} tables are still damaged: put the files named above back from a copy")
 
 
-def _repaired(settings: Settings, directory: Directory, topic: Topic, *, checksums: bool) -> bool:
+def _repaired(settings: Settings, directory: TableDirectory, topic: Topic, *, checksums: bool) -> bool:
     """Repair a table. Whether it is intact now."""
     from penstock.log.errors import LogError
 
@@ -310,7 +290,7 @@ def _repaired(settings: Settings, directory: Directory, topic: Topic, *, checksu
         else:
             try:
                 with stopped(settings.data_dir):
-                    report, error = _repaired_here(directory, topic, progress, checksums=checksums), ""
+                    report, error = repaired(directory, topic, progress, checksums=checksums), ""
             except LogError as failure:
                 report, error = None, str(failure)
     if report is None:
@@ -346,19 +326,6 @@ def _repaired_by_broker(
     return fail("the broker has ended, and with it the repair: try again")
 
 
-def _repaired_here(directory: Directory, topic: Topic, progress: Progress | None, *, checksums: bool) -> RepairReport:
-    from penstock.broker.tables.table import RepairJob
-    from penstock.log.engine import partition_id
-    from penstock.workers.tables.repair import repair_table
-
-    log = directory.log
-    log.refresh()
-    partitions = {number: partition_id(topic.id, number) for number in range(topic.partitions)}
-    starts = {number: log.bounds(partition).start for number, partition in partitions.items()}
-    ends = {number: log.table_end(partition) for number, partition in partitions.items()}
-    return repair_table(RepairJob(0, directory.ref(topic), starts, ends, checksums), log.tailer, progress)
-
-
 def _print_report(name: str, report: RepairReport) -> None:
     if report.log_rebuilt:
         typer.echo(f"{name}: the table's log was made again from its files")
@@ -380,37 +347,6 @@ def _print_report(name: str, report: RepairReport) -> None:
         typer.echo(f"  damage: {line}")
 
 
-def _verified(directory: Directory, topic: Topic, progress: Progress | None) -> Outcome:
-    from penstock.log.engine import partition_id
-    from penstock.log.tables.verify import verify as verify_table
-
-    log = directory.log
-    partitions = {number: partition_id(topic.id, number) for number in range(topic.partitions)}
-    while True:
-        starts = {number: log.bounds(partition).start for number, partition in partitions.items()}
-        tabled = {number: log.table_end(partition) for number, partition in partitions.items()}
-        outcome = verify_table(directory.ref(topic), log.tailer, starts, tabled, progress)
-        if outcome.sound:
-            return outcome
-        log.refresh()  # retention of a running broker may have removed records meanwhile
-        if starts == {number: log.bounds(partition).start for number, partition in partitions.items()}:
-            return outcome
-
-
-def _verified_typed(directory: Directory, topic: Topic) -> TypedReport | None:
-    from penstock.broker.tables.table import typed_rows
-    from penstock.workers.tables.typed_verify import verify_typed
-
-    while True:
-        typed = typed_rows(directory.log.state, directory.log.bounds, topic)
-        report = None if typed is None else verify_typed(directory.ref(topic), typed)
-        if report is None or report.sound:
-            return report
-        directory.log.refresh()  # a running broker may have removed records meanwhile
-        if typed_rows(directory.log.state, directory.log.bounds, topic) == typed:
-            return report
-
-
 def _print_outcome(topic: Topic, outcome: Outcome) -> None:
     if outcome.version is None and outcome.sound:
         typer.echo(f"{_shown(topic)}: no table yet")
@@ -430,40 +366,6 @@ def _print_outcome(topic: Topic, outcome: Outcome) -> None:
             typer.echo(f"  damage: {line}")
     for partition, offset, reason in outcome.differences:
         typer.echo(f"  partition {partition}, offset {offset}: {reason}")
-
-
-# -- opening
-
-
-def _open(settings: Settings) -> Directory:
-    """The current log of the directory, whether or not a broker is writing it."""
-    from penstock.broker.state.offline import OfflineLog
-    from penstock.config.broker import table_policy
-    from penstock.log.errors import LogError
-    from penstock.log.files import OsFiles
-
-    root = settings.data_dir
-    for left in reversed(range(_TRIES)):
-        try:
-            return Directory(OfflineLog(OsFiles(root), root, lambda: None), table_policy(settings, root))
-        except (LogError, OSError):
-            if not left:
-                raise
-            time.sleep(0.1)
-    raise AssertionError
-
-
-@contextlib.contextmanager
-def _reading() -> Iterator[None]:
-    from penstock.broker.errors import BrokerError
-    from penstock.log.errors import LogError
-
-    try:
-        yield
-    except (LogError, BrokerError) as error:
-        fail(error)
-    except OSError as error:
-        fail(f"{error.filename or 'reading'}: {error.strerror or error}")
 
 
 # -- output
