@@ -11,11 +11,6 @@ from tests.doors.kimberlite.peer import Peer as Kimberlite
 from tests.doors.rustlog.peer import Peer as RustLog
 
 
-@pytest.fixture
-def fixture() -> BrokerFixture:
-    return BrokerFixture()
-
-
 def test_a_client_of_rustlog_or_flymq_is_kept_from_the_first_byte_on(fixture: BrokerFixture) -> None:
     assert RustLog(fixture).session.long_lived and FlyMq(fixture).session.long_lived
 

@@ -14,11 +14,6 @@ from penstock.wire.blipmq import frames as f
 SECOND = 1_000_000
 
 
-@pytest.fixture
-def fixture() -> BrokerFixture:
-    return BrokerFixture()
-
-
 def named(name: bytes, *, topic: bytes = b"t", lease: int = 1000, attempts: int = 2) -> bytes:
     return codec.encode_named_subscribe(7, topic, 1, name, lease, attempts)
 

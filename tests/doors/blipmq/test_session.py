@@ -30,11 +30,6 @@ PONG = "PONG 99"
 both = pytest.mark.parametrize("version", [1, 2])
 
 
-@pytest.fixture
-def fixture() -> BrokerFixture:
-    return BrokerFixture()
-
-
 def publish(*values: bytes, topic: bytes = b"t", qos: int = 1, first: int = 10, ttl: int | None = None) -> bytes:
     return b"".join(codec.encode_publish(first + n, qos, topic, value, ttl) for n, value in enumerate(values))
 

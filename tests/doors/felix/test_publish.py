@@ -39,11 +39,6 @@ HERE = Scope(TENANT, "default")
 
 
 @pytest.fixture
-def fixture() -> BrokerFixture:
-    return BrokerFixture()
-
-
-@pytest.fixture
 def peer(fixture: BrokerFixture) -> Peer:
     return Peer(fixture)
 

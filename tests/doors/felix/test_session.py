@@ -30,11 +30,6 @@ OK = {"type": "ok"}
 
 
 @pytest.fixture
-def fixture() -> BrokerFixture:
-    return BrokerFixture()
-
-
-@pytest.fixture
 def peer(fixture: BrokerFixture) -> Peer:
     return Peer(fixture)
 

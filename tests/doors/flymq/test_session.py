@@ -31,11 +31,6 @@ MS = START // 1000
 
 
 @pytest.fixture
-def fixture() -> BrokerFixture:
-    return BrokerFixture()
-
-
-@pytest.fixture
 def peer(fixture: BrokerFixture) -> Peer:
     return Peer(fixture)
 

@@ -21,11 +21,6 @@ NOW = START * 1000  # ns
 
 
 @pytest.fixture
-def fixture() -> BrokerFixture:
-    return BrokerFixture()
-
-
-@pytest.fixture
 def peer(fixture: BrokerFixture) -> Peer:
     return Peer(fixture, settings=KimberliteSettings(assume="5b", started=START - 90_000_000))
 

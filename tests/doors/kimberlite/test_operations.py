@@ -30,11 +30,6 @@ FIRST = ("v0.1", "seed", "seed/bincode", "seed/postcard", "v0.4")
 
 
 @pytest.fixture
-def fixture() -> BrokerFixture:
-    return BrokerFixture()
-
-
-@pytest.fixture
 def peer(fixture: BrokerFixture) -> Peer:
     return Peer(fixture)
 

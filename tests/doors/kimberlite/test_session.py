@@ -32,11 +32,6 @@ GREETED = "05 05 7175657279 06 617070656e64 09 737562736372696265 08 71756572795
 CAPABILITIES = ["query", "append", "subscribe", "query_at", "sync"]
 
 
-@pytest.fixture
-def fixture() -> BrokerFixture:
-    return BrokerFixture()
-
-
 def secured(**options: Any) -> BrokerFixture:
     return BrokerFixture(access=AccessPolicy(True, [ADMINISTRATION]), audit=AuditPolicy(enabled=True), **options)
 
