@@ -38,7 +38,7 @@ def test_keys_are_named_like_their_files_and_tenants_by_number(tmp_path: Path) -
 
 def test_a_set_of_keys_counts_as_many_as_are_in_it(tmp_path: Path) -> None:
     def a_set(name: str, count: int) -> Path:
-        keys = [token_keys.read(f"k{number}", token_keys.pair().public) for number in range(count)]
+        keys = [token_keys.read(f"k{number}", token_keys.new_key_pair().public) for number in range(count)]
         members = [{**key.key.as_dict(private=False), "kid": key.id} for key in keys]
         (tmp_path / name).write_text(json.dumps({"keys": members}))
         return tmp_path / name

@@ -32,7 +32,7 @@ from penstock.log.kafka.fencing import Kind, Stamp
 from penstock.log.kafka.opening import CellOpening
 
 SOURCE = Source("cluster", "topic", "test", 0)
-BY_HAND = CommitterSettings(patience_seconds=60, poll_seconds=0)
+BY_HAND = CommitterSettings(unknown_after_seconds=60, poll_seconds=0)
 FAULTS = ("lose", "silent", "twice", "late")
 Work = Callable[[], None]
 

@@ -27,7 +27,7 @@ from penstock.doors.flymq import errors as flymq_errors
 from penstock.doors.flymq.handlers.fetch import FlyMqFetch
 from penstock.doors.flymq.request_context import FlyMqSettings
 from penstock.doors.http.replies import HttpReply, PendingHttpReply
-from penstock.doors.http.request import Call, RequestHead
+from penstock.doors.http.request import AcceptedRequest, RequestHead
 from penstock.doors.http.session import HttpSession
 from penstock.doors.kimberlite import subscriptions as kimberlite_subscriptions
 from penstock.doors.kimberlite.handlers.fetch import KimberliteFetch
@@ -329,8 +329,8 @@ class HttpPeer(Channel):
         self.session = HttpSession(scene.fixture.broker, self, ANONYMOUS, self)
         self.session.receive(b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n")
 
-    def open(self, _head: RequestHead) -> Call:
-        return Call(100, lambda _body: self.outcome)
+    def open(self, _head: RequestHead) -> AcceptedRequest:
+        return AcceptedRequest(100, lambda _body: self.outcome)
 
 
 def test_http_after_work_off_the_loop(scene: Scene) -> None:

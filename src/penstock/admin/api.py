@@ -38,7 +38,7 @@ from penstock.admin.unity.application import UnityCatalog
 from penstock.admin.users import UserRoutes
 from penstock.broker.broker import Broker
 from penstock.doors.http.replies import JSON, HttpReply, document
-from penstock.doors.http.request import Admission, Call, RequestHead
+from penstock.doors.http.request import AcceptedRequest, Admission, RequestHead
 from penstock.doors.http.router import Route, Router
 
 DOCUMENT = "/api/openapi.json"
@@ -89,7 +89,7 @@ class Api:
 
     def open(self, head: RequestHead) -> Admission:
         if head.path == DOCUMENT and head.method in ("GET", "HEAD"):
-            return Call(0, lambda _: self._described())
+            return AcceptedRequest(0, lambda _: self._described())
         return self.router.open(head)
 
     def _described(self) -> HttpReply:

@@ -16,7 +16,7 @@ from penstock.broker.security.access import Identity
 from penstock.doors.http.errors import HttpError
 from penstock.doors.http.login import API_KEY, AUTHORIZATION
 from penstock.doors.http.replies import HttpReply, json_reply
-from penstock.doors.http.request import Admission, Call, RequestHead
+from penstock.doors.http.request import AcceptedRequest, Admission, RequestHead
 
 PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 MAX_BODY: Final = 64 << 10
@@ -71,14 +71,14 @@ class HealthApplication:
         if head.method not in ("GET", "HEAD"):
             raise HttpError(405, "method_not_allowed", "only GET and HEAD", (("Allow", "GET, HEAD"),))
         if route is not None:
-            return Call(MAX_BODY, lambda _: route())
+            return AcceptedRequest(MAX_BODY, lambda _: route())
         if AUTHORIZATION not in head.headers and API_KEY not in head.headers:
             return self._figures(head, self._identity)
         identity = head.login.identify(head.headers, None)
         figures = partial(self._figures, head)
         return identity.then(figures) if isinstance(identity, Deferred) else figures(identity)
 
-    def _figures(self, head: RequestHead, identity: Identity) -> Call:
+    def _figures(self, head: RequestHead, identity: Identity) -> AcceptedRequest:
         """Requests of one sender that arrived together share one metrics reply, from after they arrived."""
 
         def run(_: bytes) -> HttpReply:
@@ -88,7 +88,7 @@ class HealthApplication:
                 self._latest = asker, HttpReply(200, text.encode(), PROMETHEUS)
             return self._latest[1]
 
-        return Call(MAX_BODY, run)
+        return AcceptedRequest(MAX_BODY, run)
 
     def _health(self) -> HttpReply:
         document = health_document(self._broker, self._durability)

@@ -27,7 +27,7 @@ from penstock.config.settings import Settings
 from penstock.doors.http.errors import EXPECTED_ERRORS, ProblemBody, error_reply
 from penstock.doors.http.login import Login
 from penstock.doors.http.replies import JSON, HttpReply, PendingHttpReply
-from penstock.doors.http.request import Call, RequestHead
+from penstock.doors.http.request import AcceptedRequest, RequestHead
 from penstock.log.committer import InlineCommitter
 from penstock.log.engine import Durability, GroupState
 from penstock.log.errors import DirectoryLocked, LogError
@@ -144,7 +144,7 @@ def _reply(broker: Broker, enforced: bool, method: str, path: str, body: bytes) 
     head = RequestHead(method, route, query, {"content-type": JSON}, Login(broker, ADMINISTRATOR, SOCKET))
     try:
         call = Api(broker, Environment(enforced=enforced)).open(head)
-        assert isinstance(call, Call), "the administrator need not log in"
+        assert isinstance(call, AcceptedRequest), "the administrator need not log in"
         outcome = call.run(body)
         while isinstance(outcome, Deferred):
             outcome.run()

@@ -126,7 +126,7 @@ def key(
     # Never overwrite a file: a lost key would invalidate all its tokens.
     if there := [path for path in (private, public) if os.path.lexists(os.path.expanduser(path))]:
         fail(f"{there[0]}: there is such a file already; choose another name", 2)
-    made = token_keys.pair()
+    made = token_keys.new_key_pair()
     for path, data, mode in ((private, made.private, 0o600), (public, made.public, 0o644)):
         try:
             file = os.open(os.path.expanduser(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)

@@ -38,7 +38,7 @@ from penstock.broker.topics.topic_settings import TopicSettings
 PEER = "10.0.0.1:5000"
 NOW = START // 1_000_000  # s
 SECRET = b"0123456789abcdef0123456789abcdef"
-PAIR = token_keys.pair()
+PAIR = token_keys.new_key_pair()
 SIGNER = token_keys.read("issuer", PAIR.private, signing=True)
 PUBLIC = token_keys.read("issuer", PAIR.public)
 SHARED = token_keys.read("shared", SECRET)

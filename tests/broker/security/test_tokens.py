@@ -266,7 +266,10 @@ def test_without_keys_what_looks_like_a_token_may_be_a_key() -> None:
         (pem(ec.generate_private_key(ec.SECP256R1())), "no Ed25519 key"),
         (pem(ed448.Ed448PrivateKey.generate()), "Ed25519 is taken"),
         (b"-----BEGIN PUBLIC KEY-----\nnonsense\n", "no Ed25519 key"),
-        (token_keys.pair().public.replace(b"BQYDK2Vw", b"BQYDK1Vw"), "no Ed25519 key"),  # of a kind that nobody knows
+        (
+            token_keys.new_key_pair().public.replace(b"BQYDK2Vw", b"BQYDK1Vw"),
+            "no Ed25519 key",
+        ),  # of a kind that nobody knows
     ],
 )
 def test_files_that_hold_no_key_to_check_with(data: bytes, text: str) -> None:

@@ -39,7 +39,7 @@ from penstock.broker.security.key import KeyTerms
 from penstock.broker.security.lockout import LockoutPolicy
 from penstock.broker.security.passwords import PasswordCost, PasswordHashing
 from penstock.broker.security.user import BUILT_IN, Acl, User, UserPolicy
-from penstock.broker.security.users import LoginRefusal, LoginVerdict, Who
+from penstock.broker.security.users import CurrentUser, LoginRefusal, LoginVerdict
 from penstock.broker.state.state import decode_snapshot, encode_snapshot
 from penstock.log.engine import CommitGroup
 
@@ -164,7 +164,7 @@ def test_with_security_off_everybody_gets_in_as_nobody_in_particular() -> None:
     fixture = BrokerFixture()
     for _ in range(10):
         assert login(fixture, "whoever", "whatever") == ANONYMOUS._replace(peer=PEER)
-    assert fixture.broker.users.whoami(ANONYMOUS) == Who("", (), ("read", "write", "admin"))
+    assert fixture.broker.users.whoami(ANONYMOUS) == CurrentUser("", (), ("read", "write", "admin"))
 
 
 def test_a_password_that_was_right_is_not_computed_again_and_a_changed_one_is() -> None:
@@ -297,11 +297,11 @@ def test_one_is_told_who_one_is() -> None:
     fixture = secured()
     add(fixture, "alice", "producer", "consumer")
     whoami = fixture.broker.users.whoami
-    assert whoami(enter(fixture, "alice")) == Who("alice", ("producer", "consumer"), ("read", "write"))
-    assert whoami(ANONYMOUS) == Who("", (), ())
-    assert whoami(key(fixture, READ, COMMIT, DESCRIBE)) == Who("key:1", (), ("read",))
-    assert whoami(key(fixture, ADMIN)) == Who("key:2", (), ("read", "write", "admin"))
-    assert whoami(key(fixture, READ)) == Who("key:3", (), ())
+    assert whoami(enter(fixture, "alice")) == CurrentUser("alice", ("producer", "consumer"), ("read", "write"))
+    assert whoami(ANONYMOUS) == CurrentUser("", (), ())
+    assert whoami(key(fixture, READ, COMMIT, DESCRIBE)) == CurrentUser("key:1", (), ("read",))
+    assert whoami(key(fixture, ADMIN)) == CurrentUser("key:2", (), ("read", "write", "admin"))
+    assert whoami(key(fixture, READ)) == CurrentUser("key:3", (), ())
 
 
 def test_enabled_tells_a_user_whose_time_is_over() -> None:

@@ -402,7 +402,7 @@ def test_a_description_says_where_the_table_is_and_how_far_it_reaches() -> None:
 
 def test_a_fetch_below_the_journal_comes_from_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     table = MemoryTable()
-    monkeypatch.setattr(Tables, "_open_past", lambda _: table)
+    monkeypatch.setattr(Tables, "_open_tiered_reader", lambda _: table)
     here = fixture()
     topic(here, "orders")
     produce(here, "orders")
@@ -428,7 +428,7 @@ def test_a_fetch_across_the_seam_has_every_offset_once_while_a_file_that_is_in_t
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     table = MemoryTable()
-    monkeypatch.setattr(Tables, "_open_past", lambda _: table)
+    monkeypatch.setattr(Tables, "_open_tiered_reader", lambda _: table)
     here = fixture()
     topic(here, "orders")
     produce(here, "orders")

@@ -14,7 +14,7 @@ from penstock.broker.security.access import ADMINISTRATION, ADMINISTRATOR, Acces
 from penstock.broker.security.token import TokenPolicy
 
 NOW = START // 1_000_000  # s
-PAIR = token_keys.pair()
+PAIR = token_keys.new_key_pair()
 SIGNER = token_keys.read("issuer", PAIR.private, signing=True)
 PUBLIC = token_keys.read("issuer", PAIR.public)
 

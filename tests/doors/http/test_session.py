@@ -13,7 +13,7 @@ from penstock.broker.errors import TopicNotFound
 from penstock.broker.runtime.executor import Deferred
 from penstock.doors.http.errors import HttpError
 from penstock.doors.http.replies import WAITING, HttpReply, Outcome, Piece, Pieces, StreamedReply
-from penstock.doors.http.request import Admission, Call, RequestHead
+from penstock.doors.http.request import AcceptedRequest, Admission, RequestHead
 
 
 class Tail:
@@ -46,7 +46,7 @@ class Scripted:
     def open(self, head: RequestHead) -> Admission:
         if head.path == "/refused":
             raise HttpError(403, "no", "not you")
-        return Call(self._max_body, self._outcome)
+        return AcceptedRequest(self._max_body, self._outcome)
 
 
 def peer_of(outcome: Callable[[bytes], Outcome], **options: Any) -> Peer:

@@ -31,7 +31,7 @@ _PERMISSIONS: Final = {
 
 @cache
 def _keys() -> tuple[TokenKey, ...]:
-    return token_keys.read("secret", _SECRET), token_keys.read("pair", token_keys.pair().public)
+    return token_keys.read("secret", _SECRET), token_keys.read("pair", token_keys.new_key_pair().public)
 
 
 def token(data: bytes) -> None:
@@ -101,7 +101,7 @@ def _tokens() -> list[bytes]:
 
 
 def _key_files() -> list[bytes]:
-    pair = token_keys.pair()
+    pair = token_keys.new_key_pair()
     members = '{"keys":[{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo","kid":"a"}]}'
     return [_SECRET, pair.public, pair.private, members.encode(), b'{"keys":[]}', members.encode("utf-16")]
 

@@ -17,7 +17,7 @@ from penstock.log.settings import LogSettings
 SMALL = LogSettings(file_bytes=16 << 10, tail_bytes=4096, snapshot_bytes=8 << 10)
 START = 1_700_000_000_000_000
 QUIET = CommitterSettings(
-    heartbeat_seconds=0, patience_seconds=30, checkpoint_seconds=0.05, upkeep_seconds=0, poll_seconds=0.01
+    heartbeat_seconds=0, unknown_after_seconds=30, checkpoint_seconds=0.05, upkeep_seconds=0, poll_seconds=0.01
 )
 
 

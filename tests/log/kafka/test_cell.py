@@ -29,7 +29,7 @@ from penstock.log.kafka.fencing import Kind, Stamp
 from penstock.log.kafka.journal import Journal
 from penstock.log.kafka.opening import CellOpening
 
-HASTY = replace(QUIET, patience_seconds=0)
+HASTY = replace(QUIET, unknown_after_seconds=0)
 
 
 EACH = replace(SMALL, group_bytes=1)  # every append in a group of its own

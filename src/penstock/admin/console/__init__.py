@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from penstock.broker.runtime.executor import Deferred
 from penstock.doors.http.errors import HttpError
 from penstock.doors.http.replies import HttpReply, Outcome
-from penstock.doors.http.request import Admission, Call, RequestHead
+from penstock.doors.http.request import AcceptedRequest, Admission, RequestHead
 
 ROOT: Final = "/"
 BELOW: Final = "/console/"
@@ -62,7 +62,7 @@ class Console:
     def open(self, head: RequestHead) -> Admission:
         if head.method not in ("GET", "HEAD"):
             raise HttpError(405, "method_not_allowed", "only GET and HEAD", (("Allow", "GET, HEAD"),))
-        return Call(0, lambda _: self._reply(head))
+        return AcceptedRequest(0, lambda _: self._reply(head))
 
     def _reply(self, head: RequestHead) -> Outcome:
         if not self._files:

@@ -15,7 +15,7 @@ from penstock.broker.names import Scope
 from penstock.broker.state.events import CacheRemoved, CacheSet
 
 
-class Kept(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class StoredValue(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A stored value. Part of snapshots: fields may be added at the end with a default."""
 
     value: bytes
@@ -23,16 +23,16 @@ class Kept(msgspec.Struct, frozen=True, array_like=True, gc=False):
     ttl: int | None  # µs
 
 
-CacheState: TypeAlias = dict[CacheName, dict[str, Kept]]
+CacheState: TypeAlias = dict[CacheName, dict[str, StoredValue]]
 
-Stored: TypeAlias = list[tuple[str, str, str, dict[str, Kept]]]
+Stored: TypeAlias = list[tuple[str, str, str, dict[str, StoredValue]]]
 """The same in a snapshot. The inner dictionary is encoded directly: there may be a hundred thousand values."""
 
 
 def apply_cached(cached: CacheState, event: CacheSet | CacheRemoved) -> None:
     name = CacheName(Scope(event.tenant, event.namespace), event.cache)
     if isinstance(event, CacheSet):
-        cached.setdefault(name, {})[event.key] = Kept(event.value, event.at, event.ttl)
+        cached.setdefault(name, {})[event.key] = StoredValue(event.value, event.at, event.ttl)
         return
     values = cached.get(name, {})
     for key in event.keys:
@@ -54,7 +54,7 @@ def restored(values: Stored) -> CacheState:
     return {CacheName(Scope(tenant, namespace), cache): kept for tenant, namespace, cache, kept in values}
 
 
-def remaining(kept: Kept, now: int) -> int | None:
+def remaining(kept: StoredValue, now: int) -> int | None:
     """The remaining lifetime in µs at wall clock time `now`; None: unlimited. If the clock was set back, it is still
     never longer than the TTL.
     """

@@ -33,7 +33,7 @@ class QueryPolicy(NamedTuple):
     enabled: bool = False
     ahead: bool = False  # start the SQL worker before the first statement arrives
     seconds: float = 30.0  # most that one statement may take
-    patience: float = 30.0  # most seconds in the queue; the process may have to start first
+    queue_timeout: float = 30.0  # most seconds in the queue; the process may have to start first
     waiting: int = 1_024  # statements in all queues together
     waiting_of_tenant: int = 256
     waiting_bytes: int = 64 << 20  # of their texts and parameters
@@ -268,13 +268,13 @@ class Queries:
         """Fail statements that have waited too long; called about once a second. `ready`: whether there is a worker
         process.
         """
-        limit = self._monotonic() - int(self.policy.patience * _SECOND)
+        limit = self._monotonic() - int(self.policy.queue_timeout * _SECOND)
         late = [statement for queue in self._queues.values() for statement in queue if statement.since < limit]
         for statement in late:
             self._leave(statement)
             error: QueriesOff | TooFast = QueriesOff("The process for SQL does not start; the broker's log tells why")
             if ready:
-                waited = f"{self.policy.patience:g} s"
+                waited = f"{self.policy.queue_timeout:g} s"
                 error = TooFast(f"The statement had to wait for {waited}, and was not begun: try again later")
             statement.end(error, self._monotonic())
 

@@ -137,7 +137,7 @@ class QueryCapability:
         """
         statement = self.find(number)
         identity, scope = statement.identity, statement.scope
-        with _Kept(statement):
+        with _ErrorRecorder(statement):
             known = self._known(statement)
             topics = {name: found.name for name in names if (found := typed_topic(known, name)) is not None}
             for name in names:
@@ -160,7 +160,7 @@ class QueryCapability:
         statement = self.find(number)
         identity, scope, position = statement.identity, statement.scope, self._state_log.engine.position
         kind = "topic.create" if create else "topic.alter"
-        with _Kept(statement), self._audit.attempt(identity, kind, scope=scope, resource=name):
+        with _ErrorRecorder(statement), self._audit.attempt(identity, kind, scope=scope, resource=name):
             _refuse_changes(statement)
             if create and name not in self._known(statement):
                 statement.changed = True
@@ -206,7 +206,7 @@ class QueryCapability:
     ) -> CommitGroup:
         """Append events to the stream. Raises OffsetMismatch, without appending, if it has grown past `expected`."""
         statement = self.find(number)
-        with _Kept(statement):
+        with _ErrorRecorder(statement):
             _refuse_changes(statement)
             try:
                 statement.changed = True
@@ -257,7 +257,7 @@ def _refuse_changes(statement: Statement) -> None:
         raise QueryError("Only queries are answered here: send what changes something over HTTP or Kimberlite")
 
 
-class _Kept:
+class _ErrorRecorder:
     """Stores an error with the statement, and lets it propagate."""
 
     __slots__ = ("_statement",)

@@ -1,7 +1,7 @@
 """Throttle: decides which notices to write when others control how many there are.
 
 Pure: it gets notices and the time, and returns decisions. Identical notices within a window are written once and then
-counted. Different notices are limited to a rate (`Pace`); the excess is only counted.
+counted. Different notices are limited to a rate (`RateLimit`); the excess is only counted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Notice = TypeVar("Notice")
 Family = TypeVar("Family", bound=Hashable)
 
 
-class Fate(enum.Enum):
+class Decision(enum.Enum):
     """The decision about a notice."""
 
     WRITTEN = enum.auto()
@@ -27,7 +27,7 @@ class Fate(enum.Enum):
     LEFT_OUT = enum.auto()
 
 
-class Pace(NamedTuple):
+class RateLimit(NamedTuple):
     """A rate limit: a burst, then one more per interval."""
 
     burst: int
@@ -60,8 +60,8 @@ class _Bucket:
         self.at = now
         self.used = 0.0
 
-    def settle(self, pace: Pace, now: int) -> None:
-        self.used = max(0.0, self.used - max(0, now - self.at) / pace.interval)
+    def settle(self, limit: RateLimit, now: int) -> None:
+        self.used = max(0.0, self.used - max(0, now - self.at) / limit.interval)
         self.at = now
 
 
@@ -73,18 +73,18 @@ class Throttle(Generic[Family, Notice]):
         self._windows: dict[tuple[Family, Hashable], _Window[Notice]] = {}  # in order of `began`
         self._buckets: dict[Family, _Bucket] = {}
 
-    def admit(self, family: Family, likeness: Hashable, pace: Pace, notice: Notice, now: int) -> Fate:
+    def admit(self, family: Family, likeness: Hashable, limit: RateLimit, notice: Notice, now: int) -> Decision:
         """Decide about a notice. Notices of a family with the same `likeness` count as repetitions."""
         window = self._windows.get((family, likeness))
         if window is not None:
             window.count += 1
             window.last = now
-            return Fate.COUNTED
-        if len(self._windows) >= MAX_WINDOWS or not self._has_room(family, pace, now):
+            return Decision.COUNTED
+        if len(self._windows) >= MAX_WINDOWS or not self._has_room(family, limit, now):
             self.leave_out(family)
-            return Fate.LEFT_OUT
+            return Decision.LEFT_OUT
         self._windows[family, likeness] = _Window(notice, now)
-        return Fate.WRITTEN
+        return Decision.WRITTEN
 
     def leave_out(self, family: Family) -> None:
         if family in self.left_out or len(self.left_out) < MAX_FAMILIES:
@@ -102,15 +102,15 @@ class Throttle(Generic[Family, Notice]):
         windows = [self._windows.pop(key) for key in over]
         return [Repeated(window.notice, window.count, window.last) for window in windows if window.count]
 
-    def _has_room(self, family: Family, pace: Pace, now: int) -> bool:
+    def _has_room(self, family: Family, limit: RateLimit, now: int) -> bool:
         bucket = self._buckets.get(family)
         if bucket is None:
             self._forget_idle(now)
             if len(self._buckets) >= MAX_FAMILIES:
                 return False
             bucket = self._buckets[family] = _Bucket(now)
-        bucket.settle(pace, now)
-        if bucket.used > pace.burst - 1:
+        bucket.settle(limit, now)
+        if bucket.used > limit.burst - 1:
             return False
         bucket.used += 1
         return True

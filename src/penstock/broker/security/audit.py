@@ -32,7 +32,7 @@ from penstock.broker.names import DEFAULT_SCOPE, Scope, check_scope
 from penstock.broker.runtime.clock import Clock
 from penstock.broker.runtime.executor import BoundedExecutor, Deferred, Executor
 from penstock.broker.runtime.metrics import Metrics
-from penstock.broker.runtime.throttle import SECOND, WINDOW, Fate, Pace, Throttle
+from penstock.broker.runtime.throttle import SECOND, WINDOW, Decision, RateLimit, Throttle
 from penstock.broker.security import audit_chain, audit_event
 from penstock.broker.security.access import Access, Identity, Permission
 from penstock.broker.security.audit_chain import ChainMark, ChainReport
@@ -52,8 +52,8 @@ TOPIC: Final = "__audit"
 
 # At this rate, events of 400 bytes make 3.5 MB a day: pushing older events out of the log by being refused takes weeks,
 # and is recorded all the time.
-REFUSED: Final = Pace(100, 10 * SECOND)
-ADMITTED: Final = Pace(1000, SECOND)  # successful logins, and other frequent actions of clients
+REFUSED: Final = RateLimit(100, 10 * SECOND)
+ADMITTED: Final = RateLimit(1000, SECOND)  # successful logins, and other frequent actions of clients
 
 STEP_RECORDS: Final = 1024  # read and examined in one step
 STEP_BYTES: Final = 1 << 30  # no limit: events are small
@@ -164,16 +164,16 @@ class Audit:
         event = audit_event.event(
             now, kind, identity.name, identity.peer, resource, action, result, self.policy.node, details
         )
-        pace = REFUSED if result != "success" else ADMITTED if kind in audit_event.OFTEN else None
-        if pace is not None:
+        limit = REFUSED if result != "success" else ADMITTED if kind in audit_event.OFTEN else None
+        if limit is not None:
             family = tenant, kind
             varying = (
                 tuple(event.details.items()) if result == "success" else ()
             )  # authorized clients have no reason to vary the details
             likeness = (event.user, event.client_ip, event.resource, event.action, result, varying)
-            fate = self._throttle.admit(family, likeness, pace, (tenant, event), now)
-            if fate is not Fate.WRITTEN:
-                self._metrics.audit_left_out += fate is Fate.LEFT_OUT
+            decision = self._throttle.admit(family, likeness, limit, (tenant, event), now)
+            if decision is not Decision.WRITTEN:
+                self._metrics.audit_left_out += decision is Decision.LEFT_OUT
                 return None
         return self._write(tenant, event)
 

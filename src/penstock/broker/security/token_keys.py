@@ -158,16 +158,16 @@ def signed(token: str, keys: Sequence[TokenKey]) -> Signed | None:
     return None if right is None or found.payload is None else Signed(bytes(found.payload), right.kind)
 
 
-class Pair(NamedTuple):
+class KeyPair(NamedTuple):
     """A new key pair, as PEM."""
 
     private: bytes
     public: bytes
 
 
-def pair() -> Pair:
+def new_key_pair() -> KeyPair:
     key = OKPKey.generate_key(CURVE)
-    return Pair(key.as_pem(private=True), key.as_pem(private=False))
+    return KeyPair(key.as_pem(private=True), key.as_pem(private=False))
 
 
 def _candidates(header: Mapping[str, object], keys: Sequence[TokenKey]) -> Sequence[TokenKey]:

@@ -55,7 +55,7 @@ class LoginRefusal(enum.StrEnum):
 LoginVerdict: TypeAlias = Identity | LoginRefusal
 
 
-class Who(NamedTuple):
+class CurrentUser(NamedTuple):
     """An identity, as shown to its owner. The name is empty if nobody is logged in."""
 
     name: str
@@ -166,19 +166,19 @@ class Users:
             self._proved.clear()
         self._proved[stored] = self._mark(password)
 
-    def whoami(self, identity: Identity) -> Who:
+    def whoami(self, identity: Identity) -> CurrentUser:
         found = self._user_access.user_of(identity)
         if found is not None:
-            return Who(found.name, found.roles, self.permissions(found))
+            return CurrentUser(found.name, found.roles, self.permissions(found))
         if not self._access.enforced:
-            return Who("", (), tuple(ADMINISTRATION))
+            return CurrentUser("", (), tuple(ADMINISTRATION))
         grants = self._access.grants_of(identity) or ()
         given = frozenset[Permission]().union(*(grant.permissions for grant in grants))
         implied = ADMINISTRATION if Permission.ADMIN in given else ()
         permissions = tuple(  # for topics only: these clients do not know caches
             name for name, needed in PERMISSIONS.items() if needed - OF_CACHES <= given or name in implied
         )
-        return Who("" if identity.name == ANONYMOUS.name else identity.name, identity.roles, permissions)
+        return CurrentUser("" if identity.name == ANONYMOUS.name else identity.name, identity.roles, permissions)
 
     def enabled(self, identity: Identity) -> bool:
         """Whether the identity may still act: False for a user who was disabled or deleted since the login."""

@@ -94,9 +94,9 @@ class Tables:
         self._backlog = Backlog()
         self._repairs = Repairs()
         self._verifications = Repairs()
-        self._past = LazyTieredReader(self._open_past)
-        self._damage = self._past.damage
-        state_log.engine.read_tiered_from(self._past)
+        self._tiered_reader = LazyTieredReader(self._open_tiered_reader)
+        self._damage = self._tiered_reader.damage
+        state_log.engine.read_tiered_from(self._tiered_reader)
 
     # -- for clients
 
@@ -220,7 +220,7 @@ class Tables:
         writer = None if term is None else TableWriter(*term)
         return table_ref(self._policy.root, self._policy.options, *scope, name, topic, writer)
 
-    def _open_past(self) -> TieredReader:
+    def _open_tiered_reader(self) -> TieredReader:
         from penstock.log.tables.row_group_reader import (
             RowGroupReader,  # slow to import, and many brokers never need it
         )
@@ -289,7 +289,7 @@ class Tables:
 
     def warm(self) -> None:
         """Import the libraries for tables, before the first read needs them. Any thread; slow."""
-        self._past.warm()
+        self._tiered_reader.warm()
 
     def _choose(self, now: int) -> Job | None:
         if self._clock() < self._held_until:
@@ -520,7 +520,7 @@ class Tables:
     def trouble(self) -> str:
         """The reasons why tables cannot be read or built, if that has failed repeatedly, or are behind; else empty."""
         reasons = [str(error) for error in self._damage_that_matters()]
-        reasons += [self._past.trouble] if self._past.trouble else []
+        reasons += [self._tiered_reader.trouble] if self._tiered_reader.trouble else []
         reasons += list(self._typed_errors.values())
         reasons += in_trouble(self._state_log.state.topics_by_id, self._failures)
         reasons += [self._backlog.trouble()] if self._backlog.behind else []

@@ -23,15 +23,15 @@ class RequestHead:
     arrival: int = 0  # requests with the same number arrived together, before any of them was answered
 
 
-class Call(NamedTuple):
+class AcceptedRequest(NamedTuple):
     """An accepted request: its body may be received."""
 
     max_body: int  # bytes
     run: Callable[[bytes], Outcome]  # with the whole body; may raise one of `EXPECTED_ERRORS`
 
 
-Admission: TypeAlias = HttpReply | Call | Deferred[Any, "HttpReply | Call"]
-"""The result of a request's head: a refusal, a call, or work (a login) that returns one of them."""
+Admission: TypeAlias = HttpReply | AcceptedRequest | Deferred[Any, "HttpReply | AcceptedRequest"]
+"""The result of a request's head: a refusal, an accepted request, or work (a login) that returns one of them."""
 
 
 class Application(Protocol):

@@ -25,7 +25,7 @@ from penstock.doors.http.errors import HttpError, problem
 from penstock.doors.http.login import Login
 from penstock.doors.http.rebinding import refuse_rebound_name
 from penstock.doors.http.replies import JSON, HttpReply, Outcome
-from penstock.doors.http.request import Admission, Call, RequestHead
+from penstock.doors.http.request import AcceptedRequest, Admission, RequestHead
 
 SAFE_METHODS: Final = ("GET", "HEAD")
 CUSTOM_HEADER: Final = "x-requested-with"
@@ -172,7 +172,7 @@ class Router:
         if route.mutates and head.login.by_cookie:
             _require_own_page(head)
 
-        def admit(found: Identity) -> Call:
+        def admit(found: Identity) -> AcceptedRequest:
             query = _query(route.query, parameters)
             request = Request(
                 found,
@@ -188,7 +188,7 @@ class Router:
                 "sec-fetch-site" in head.headers,
             )
             limit = min(route.max_body, MAX_UNAUTHENTICATED_BODY) if head.login.unauthenticated else route.max_body
-            return Call(limit, partial(self._run, route, head, request))
+            return AcceptedRequest(limit, partial(self._run, route, head, request))
 
         return identity.then(admit) if isinstance(identity, Deferred) else admit(identity)
 

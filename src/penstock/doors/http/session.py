@@ -29,7 +29,7 @@ from penstock.doors.http.replies import (
     ReplySource,
     StreamedReply,
 )
-from penstock.doors.http.request import Admission, Application, Call, RequestHead
+from penstock.doors.http.request import AcceptedRequest, Admission, Application, RequestHead
 from penstock.doors.session import Channel
 from penstock.log.engine import CommitGroup, GroupState
 
@@ -74,7 +74,7 @@ class HttpSession:
         self._request: h11.Request | None = None
         self._latest: h11.Request | None = None  # for `describe_work`
         self._arrivals = 0  # chunks of input so far
-        self._call: Call | HttpReply | None = None  # for the body being received
+        self._accepted: AcceptedRequest | HttpReply | None = None  # for the body being received
         self._body_bytes = 0
         self._body: list[bytes] = []
         self._stream: ReplySource | None = None  # of the reply being sent
@@ -178,7 +178,7 @@ class HttpSession:
         event = self._http.next_event()
         if isinstance(event, h11.Request):
             self._request = self._latest = event
-            self._call, self._body_bytes, self._body = None, 0, []
+            self._accepted, self._body_bytes, self._body = None, 0, []
             self._open(event)
         elif isinstance(event, h11.Data):
             self._take(event.data)
@@ -215,7 +215,7 @@ class HttpSession:
         if isinstance(admission, Deferred):
             self._await(admission, self._admit)
             return
-        self._call = admission
+        self._accepted = admission
         if self._http.they_are_waiting_for_100_continue:
             if isinstance(admission, HttpReply):
                 self._last = True
@@ -225,9 +225,9 @@ class HttpSession:
 
     def _take(self, data: bytes) -> None:
         self._body_bytes += len(data)
-        if isinstance(self._call, Call):
+        if isinstance(self._accepted, AcceptedRequest):
             self._body.append(data)
-            limit = self._call.max_body
+            limit = self._accepted.max_body
         else:
             limit = MAX_REFUSED_BODY
         if self._body_bytes > limit:
@@ -235,8 +235,8 @@ class HttpSession:
             self._close()
 
     def _outcome(self) -> Outcome:
-        call, body = self._call, b"".join(self._body)
-        self._call, self._body, self._body_bytes = None, [], 0
+        call, body = self._accepted, b"".join(self._body)
+        self._accepted, self._body, self._body_bytes = None, [], 0
         assert call is not None
         if isinstance(call, HttpReply):
             return call

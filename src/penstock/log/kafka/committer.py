@@ -44,7 +44,7 @@ LEFT_BEHIND: Final = "another broker owns the journal now, and has for long; thi
 @dataclass(frozen=True, slots=True)
 class CommitterSettings:
     heartbeat_seconds: float = 1.0  # 0: none
-    patience_seconds: float = 2.0  # of doubt, after which waiting clients are told that the outcome is unknown
+    unknown_after_seconds: float = 2.0  # of doubt, after which waiting clients are told that the outcome is unknown
     checkpoint_seconds: float = 5.0
     upkeep_seconds: float = 5.0  # 0: none; see `upkeep.py`
     poll_seconds: float = 0.1  # maximum wait for delivery reports before the timers are checked
@@ -370,7 +370,7 @@ class KafkaCommitter:
                 logger.warning("the journal on Kafka cannot be read: %s", error)
             else:
                 break
-            if not told and time.monotonic() - began >= self._settings.patience_seconds:
+            if not told and time.monotonic() - began >= self._settings.unknown_after_seconds:
                 told = True
                 with contextlib.suppress(RuntimeError):
                     self._loop.call_soon_threadsafe(self._give_up_for_now)
@@ -453,7 +453,7 @@ class KafkaCommitter:
         if self._stopped:
             return
         if self._producer is not None:
-            give_up = time.monotonic() + self._settings.patience_seconds
+            give_up = time.monotonic() + self._settings.unknown_after_seconds
             self._complete()
             while (self._under_way() or engine.waiting) and not self._lost and not self._abandoned:
                 if time.monotonic() > give_up:
