@@ -99,8 +99,11 @@ class BlipMQRequests(NumberedRequests[Frame]):
         data = super().begin(batch, now)
         request = batch.specs[0].request
         if type(request) is Poll and request.eager:
-            request.buffer.awaited_by.append(batch)
             self._rounds[-1].batch = batch
+            if request.buffer.messages:  # one was pushed since the caller looked: during the login, for example
+                batch.settle(0, None)
+            else:
+                request.buffer.awaited_by.append(batch)
         return data
 
     def _encode_request(self, spec: RequestSpec[Any], request_id: int) -> bytes:
