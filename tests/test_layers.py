@@ -48,6 +48,9 @@ SHARED = {
     "equal_values": ("doors", "broker", "wire", "log"),
     "retry": ("cli", "workers", "connection", "clients", "spark", "flight"),
     "structured_logging": ("cli", "config", "workers"),
+    "typed_decoding": (
+        *("cli", "server", "admin", "workers", "doors", "mirror", "conformance", "clients", "spark", "flight", "log"),
+    ),
 }
 ROOMS = ("wire", "doors", "clients")  # rows of one package for each protocol
 PROTOCOLS = ("rustlog", "blipmq", "flymq", "kimberlite", "felix")

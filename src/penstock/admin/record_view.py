@@ -12,6 +12,7 @@ from msgspec import Meta
 from penstock.broker.errors import InvalidArgument
 from penstock.log.batch import RecordSlice
 from penstock.log.doors import door_name
+from penstock.typed_decoding import decode_json
 
 MAX_CURSOR = 64 << 10  # characters; a topic has at most 1000 partitions
 
@@ -133,6 +134,6 @@ def decode_cursor(text: str) -> dict[int, int]:
         if len(text) > MAX_CURSOR:
             raise ValueError
         data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-        return dict(msgspec.json.decode(data, type=list[tuple[int, Annotated[int, Meta(ge=0)]]]))
+        return dict(decode_json(data, list[tuple[int, Annotated[int, Meta(ge=0)]]]))
     except (binascii.Error, ValueError, msgspec.MsgspecError):
         raise InvalidArgument("'after' is not the 'next' of a page") from None

@@ -16,6 +16,7 @@ from penstock.cli.admin_client import admin_client
 from penstock.cli.explanation import explained
 from penstock.cli.failure import fail
 from penstock.cli.target import Target
+from penstock.typed_decoding import decode_json
 
 if TYPE_CHECKING:
     from penstock.cli.admin_target import AdminTarget
@@ -93,7 +94,7 @@ def _exchange(target: Target, method: str, path: str, body: bytes) -> bytes:
 
 def call(broker: AdminTarget, method: str, path: str, reply: type[T], body: object = None) -> T:
     """The reply, decoded."""
-    return msgspec.json.decode(send(broker, method, path, body), type=reply)
+    return decode_json(send(broker, method, path, body), reply)
 
 
 def all_of(broker: AdminTarget, path: str, kind: type[T]) -> list[T]:

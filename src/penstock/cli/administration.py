@@ -35,6 +35,7 @@ from penstock.log.file_engine import FileEngine
 from penstock.log.files import OsFiles
 from penstock.log.kafka.checkpoint import refuse_cache
 from penstock.log.lock import DirectoryLock
+from penstock.typed_decoding import decode_json
 
 TIMEOUT_SECONDS: Final = 20.0
 
@@ -100,7 +101,7 @@ def _accepted(status: int, body: bytes) -> bytes:
 
 def _message(body: bytes) -> str:
     try:
-        return msgspec.json.decode(body, type=ProblemBody).error.message
+        return decode_json(body, ProblemBody).error.message
     except msgspec.MsgspecError:
         return body.decode(errors="replace").strip()
 

@@ -24,6 +24,7 @@ from penstock.cli.failure import fail
 from penstock.cli.output import Output, OutputOption, show_fields
 from penstock.cli.progress import progress, progress_to
 from penstock.cli.target import Target
+from penstock.typed_decoding import decode_json
 
 if TYPE_CHECKING:
     from penstock.config.settings import Settings
@@ -236,7 +237,7 @@ def _manifest(backup: str) -> Manifest:
     path = os.path.join(backup, MANIFEST)
     try:
         with open(path, "rb") as file:
-            manifest = msgspec.json.decode(file.read(), type=Manifest)
+            manifest = decode_json(file.read(), Manifest)
     except FileNotFoundError:
         fail(f"{backup}: is no backup, or one that was broken off: there is no {MANIFEST}")
     except OSError as error:

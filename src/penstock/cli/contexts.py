@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from penstock.cli.failure import fail
+from penstock.typed_decoding import decode_json
 
 FILE: Final = "contexts.json"
 
@@ -46,7 +47,7 @@ def load() -> Contexts:
     path = contexts_path()
     try:
         with open(path, "rb") as file:
-            return msgspec.json.decode(file.read(), type=Contexts)
+            return decode_json(file.read(), Contexts)
     except FileNotFoundError:
         return Contexts()
     except OSError as error:

@@ -17,6 +17,7 @@ from penstock.cli.failure import fail
 from penstock.cli.moment import moment as parse_moment
 from penstock.cli.tables import print_ruled
 from penstock.cli.target import Target
+from penstock.typed_decoding import decode_json
 
 if TYPE_CHECKING:
     from penstock.admin.sql import SqlRequest, SqlRows
@@ -92,7 +93,7 @@ class Statements:
 
             body = request_running(self._broker, "POST", path, data, self._broker.sql.seconds + TIMEOUT_SECONDS)
         if body is not None:
-            found = msgspec.json.decode(body, type=SqlRows)
+            found = decode_json(body, SqlRows)
         else:
             assert not isinstance(self._broker, Target)
             found = _offline(self._broker, tenant or "default", namespace or "default", request)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import msgspec
 import typer
 
 from penstock.cli import admin_request
@@ -14,6 +13,7 @@ from penstock.cli.failure import fail
 from penstock.cli.output import Output, OutputOption, show_json
 from penstock.cli.tables import print_fields, print_table
 from penstock.cli.target import Target
+from penstock.typed_decoding import decode_json
 
 if TYPE_CHECKING:
     from penstock.admin.broker import BrokerView
@@ -50,7 +50,7 @@ def status(broker: AdminTarget, output: OutputOption = Output.TABLE) -> None:
         if found is None:
             fail(f"no broker runs in {broker.data_dir}: start it with `penstock serve`, or name another with --server")
         document = found
-    view = msgspec.json.decode(document, type=BrokerView)
+    view = decode_json(document, BrokerView)
     topics = admin_request.all_of(broker, admin_request.path("topics"), dict[str, Any])
     groups = admin_request.all_of(broker, admin_request.path("groups"), dict[str, Any])
     tables = admin_request.all_of(broker, admin_request.path("tables"), dict[str, Any])

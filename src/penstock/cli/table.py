@@ -34,6 +34,7 @@ from penstock.cli.table_directory import (
 from penstock.cli.table_jobs import RemoteTables, print_outcome, print_typed
 from penstock.cli.tables import print_fields, print_table
 from penstock.cli.target import Target
+from penstock.typed_decoding import decode_json
 
 if TYPE_CHECKING:  # what reads tables takes a while to load: only when it is needed
     from penstock.broker.state.state import Topic
@@ -316,7 +317,7 @@ def _repaired_by_broker(
         return None
     reply = request_running(settings, "GET", where)
     while reply is not None:
-        status = msgspec.json.decode(reply, type=RepairStatus)
+        status = decode_json(reply, RepairStatus)
         if status.state not in ("waiting", "running"):
             return status
         if progress is not None:

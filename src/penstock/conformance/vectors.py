@@ -11,6 +11,8 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
+from penstock.typed_decoding import decode_json
+
 PROTOCOLS: Final = ("rustlog", "blipmq", "flymq", "kimberlite", "felix")
 
 _INSTALLED: Final = Path(__file__).parent / "vectors"
@@ -157,7 +159,7 @@ def sessions(protocol: str) -> dict[str, Session]:
 
 def _read(path: Path, kind: type[T]) -> T:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return decode_json(path.read_bytes(), kind)
     except (OSError, msgspec.DecodeError) as error:
         raise BadVectors(f"{path}: {error}") from error
 

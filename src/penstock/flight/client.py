@@ -33,6 +33,7 @@ from penstock.flight.log import Published, SchemaText, Staged, TableInfo, TopicP
 from penstock.flight.options import BrokerOptions
 from penstock.log.engine import Bounds
 from penstock.retry import RetryPolicy, no_jitter
+from penstock.typed_decoding import decode_json
 
 RETRIES: Final = 3
 RETRY_SECONDS: Final = 0.01  # before the first retry; doubled each time
@@ -184,7 +185,7 @@ class FlightLog:
             writer.close()
             if answer is None:
                 raise LogUnavailable("The broker gave no answer to the records that were sent; send them again")
-            found = msgspec.json.decode(answer.to_pybytes(), type=wire.Staged)
+            found = decode_json(answer.to_pybytes(), wire.Staged)
             return Staged(found.ref, found.rows)
 
     def publish(self, app: str, batch: int, refs: Sequence[str]) -> Published:
@@ -215,7 +216,7 @@ class FlightLog:
             try:
                 with self._plainly() as client:
                     (result,) = client.do_action(action, self._call_options(seconds))
-                    return msgspec.json.decode(result.body.to_pybytes(), type=reply)
+                    return decode_json(result.body.to_pybytes(), reply)
             except LogUnavailable:
                 budget.wait()
 
@@ -366,6 +367,6 @@ def _parts(error: Exception) -> tuple[str, wire.Detail | None]:
         given = whole.split(wire.DETAIL, 1)[1].encode()
         given = given[: given.find(b"}") + 1]
     try:
-        return text, msgspec.json.decode(given, type=wire.Detail)
+        return text, decode_json(given, wire.Detail)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return text, None

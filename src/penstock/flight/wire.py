@@ -11,6 +11,8 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 from msgspec import Meta
 
+from penstock.typed_decoding import decode_json
+
 MAX_BODY: Final = 1 << 20  # bytes of a ticket, a command or the body of an action
 MAX_PLACES: Final = 10_000  # partitions or topics in one request
 MAX_COLUMNS: Final = 10_000  # in one request
@@ -250,7 +252,7 @@ def decode(data: bytes, kind: type[M], what: str) -> M:
     if len(data) > MAX_BODY:
         raise Unusable(f"{what} has {len(data)} bytes; {MAX_BODY} are allowed")
     try:
-        return msgspec.json.decode(data or b"{}", type=kind)
+        return decode_json(data or b"{}", kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Unusable(f"{what} cannot be understood: {error}") from None
 

@@ -16,6 +16,7 @@ import msgspec
 from penstock.log import segment, snapshots
 from penstock.log.errors import JournalMissing
 from penstock.log.files import Files, replace
+from penstock.typed_decoding import decode_json
 
 PATH: Final = "IDENTITY"
 OTHER_TRACES: Final = (snapshots.DIRECTORY, "tables", "staging")
@@ -57,7 +58,7 @@ def read(files: Files) -> str:
     with contextlib.closing(files.open(PATH, writable=False)) as file:
         content = file.read(0, file.size())
     try:
-        return msgspec.json.decode(content, type=Identity).id
+        return decode_json(content, Identity).id
     except msgspec.MsgspecError:
         return ""
 

@@ -15,6 +15,7 @@ from penstock.log.checksum import crc32c
 from penstock.log.files import Files, replace
 from penstock.log.producers import Known
 from penstock.log.tiering_state import TableEnd
+from penstock.typed_decoding import decode_msgpack
 
 DIRECTORY: Final = "snapshots"
 KEPT: Final = 2
@@ -57,7 +58,7 @@ def load(files: Files, group: int) -> Snapshot | None:
     data = read_file(files, group)
     if data is None:
         return None
-    snapshot = msgspec.msgpack.decode(data[_HEAD.size :], type=Snapshot)
+    snapshot = decode_msgpack(data[_HEAD.size :], Snapshot)
     return snapshot if snapshot.group == group else None
 
 

@@ -10,6 +10,8 @@ import re
 
 import msgspec
 
+from penstock.typed_decoding import decode_json
+
 
 class Intent(msgspec.Struct, frozen=True, kw_only=True):
     """A batch that is about to be written: the source's offsets from `first` up to, but not including, `next`."""
@@ -42,7 +44,7 @@ def encode(intent: Intent) -> bytes:
 
 def decode(data: bytes) -> Intent | None:
     try:
-        return msgspec.json.decode(data, type=Intent)
+        return decode_json(data, Intent)
     except msgspec.MsgspecError:
         return None  # not one of our records
 
@@ -54,7 +56,7 @@ class StateFile:
         self._path = path
         self._positions: dict[str, int] = {}
         with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
-            self._positions = msgspec.json.decode(file.read(), type=dict[str, int])
+            self._positions = decode_json(file.read(), dict[str, int])
 
     def get(self, key: str) -> int | None:
         return self._positions.get(key)

@@ -37,6 +37,7 @@ from penstock.server.doors import FELIX, FLIGHT
 from penstock.server.errors import StandbyStopped, StartFailed
 from penstock.server.owner_watch import FOLLOW_SECONDS, OwnerWatch
 from penstock.transport.endpoint import Endpoint, parse_endpoint
+from penstock.typed_decoding import decode_json
 
 if TYPE_CHECKING:
     from penstock.log.kafka.client import KafkaJournal
@@ -263,6 +264,6 @@ class _Owner(msgspec.Struct, frozen=True):
 
 def _owner(value: bytes) -> _Owner:
     try:
-        return msgspec.json.decode(value, type=_Owner)
+        return decode_json(value, _Owner)
     except msgspec.MsgspecError:
         return _Owner()

@@ -24,6 +24,7 @@ from penstock.broker.errors import BrokerError
 from penstock.broker.runtime.executor import Deferred, Executor
 from penstock.log.engine import CommitGroup
 from penstock.log.errors import LogError
+from penstock.typed_decoding import decode_msgpack
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +122,7 @@ class RpcServer(asyncio.Protocol):
                 break
             start = at + _LENGTH.size
             at = start + length
-            request = msgspec.msgpack.decode(bytes(buffer[start:at]), type=_Request)
+            request = decode_msgpack(bytes(buffer[start:at]), _Request)
             task = asyncio.get_running_loop().create_task(self._handle(request))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -195,14 +196,14 @@ class RpcClient:
             raise RemoteError("Gone", "the broker has gone")
         if call.reply.error:
             raise RemoteError(call.reply.error, call.reply.body.decode())
-        return msgspec.msgpack.decode(call.reply.body, type=reply)
+        return decode_msgpack(call.reply.body, reply)
 
     def _read(self) -> None:
         try:
             with self._socket.makefile("rb") as stream:
                 while len(head := stream.read(_LENGTH.size)) == _LENGTH.size:
                     (length,) = _LENGTH.unpack(head)
-                    reply = msgspec.msgpack.decode(stream.read(length), type=_Reply)
+                    reply = decode_msgpack(stream.read(length), _Reply)
                     call = self._pending.pop(reply.id)
                     call.reply = reply
                     call.done.set()

@@ -20,6 +20,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from penstock.retry import RestartBackoff
+from penstock.typed_decoding import decode_msgpack
 from penstock.workers.rpc import Handler, RpcClient, RpcServer, typed
 
 logger = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ class Ready(msgspec.Struct):
 
 def fetch_settings(client: RpcClient, kind: type[SettingsT]) -> SettingsT:
     """Fetch the settings; called in a worker."""
-    return msgspec.msgpack.decode(client.call("worker.settings", Empty(), WorkerSettings).body, type=kind)
+    return decode_msgpack(client.call("worker.settings", Empty(), WorkerSettings).body, kind)
 
 
 def report_ready(client: RpcClient, detail: str = "") -> None:

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from penstock.clients._core import errors as core
+from penstock.typed_decoding import decode_json
 
 
 class ApiError(core.PenstockError):
@@ -92,7 +93,7 @@ class _Problem(msgspec.Struct):
 def reply_error(status: int, body: bytes) -> ReplyError:
     """The exception for a reply with a status of 400 or above."""
     try:
-        reason = msgspec.json.decode(body, type=_Problem).error
+        reason = decode_json(body, _Problem).error
     except msgspec.MsgspecError:
         reason = _Reason("", body.decode(errors="replace").strip()[:1000])
     return _STATUS.get(status, ReplyError)(status, reason.code, reason.message or f"HTTP status {status}")

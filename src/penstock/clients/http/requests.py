@@ -10,6 +10,7 @@ import msgspec
 from penstock.clients._core.requests import RequestSpec, nothing
 from penstock.clients.http.binding import HttpRequest
 from penstock.clients.http.errors import BadReply
+from penstock.typed_decoding import decode_json
 
 T = TypeVar("T")
 
@@ -61,6 +62,6 @@ def _request(
 
 def _decoded(document: bytes, kind: type[T]) -> T:
     try:
-        return msgspec.json.decode(document, type=kind)
+        return decode_json(document, kind)
     except msgspec.MsgspecError as error:
         raise BadReply(f"The server sent an unreadable document: {error}") from error

@@ -26,6 +26,7 @@ from penstock.doors.http.login import Login
 from penstock.doors.http.rebinding import refuse_rebound_name
 from penstock.doors.http.replies import JSON, HttpReply, Outcome
 from penstock.doors.http.request import AcceptedRequest, Admission, RequestHead
+from penstock.typed_decoding import decode_json
 
 SAFE_METHODS: Final = ("GET", "HEAD")
 CUSTOM_HEADER: Final = "x-requested-with"
@@ -205,7 +206,7 @@ class Router:
 
 
 def _with_body(route: Route, request: Request, body: bytes) -> Request:
-    return replace(request, body=body if route.body is None else msgspec.json.decode(body, type=route.body))
+    return replace(request, body=body if route.body is None else decode_json(body, route.body))
 
 
 def _refuse_foreign_origin(head: RequestHead) -> None:

@@ -16,6 +16,7 @@ from penstock.log.errors import LogError
 from penstock.log.files import Files, replace
 from penstock.log.kafka.fencing import Term, View
 from penstock.log.kafka.landmarks import Landmark
+from penstock.typed_decoding import decode_json
 
 PATH: Final = "KAFKA"
 COPY: Final = "COPY"  # exists while `penstock storage copy` fills the directory
@@ -57,7 +58,7 @@ def load(files: Files) -> Checkpoint | None:
     with contextlib.closing(files.open(PATH, writable=False)) as file:
         content = file.read(0, file.size())
     try:
-        return msgspec.json.decode(content, type=Checkpoint)
+        return decode_json(content, Checkpoint)
     except msgspec.MsgspecError as error:
         raise LogError(
             f"{PATH} in the data directory is damaged: {error}. All it caches is in Kafka: start with an empty one"

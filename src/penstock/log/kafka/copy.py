@@ -32,6 +32,7 @@ from penstock.log.kafka.snapshot_topic import Content, Copying, SnapshotTopic
 from penstock.log.recovery import ForeignGroup, foreign_group
 from penstock.log.scan import Scan
 from penstock.log.segment import Segment, journal_path
+from penstock.typed_decoding import decode_json
 
 IN_FLIGHT: Final = 5  # groups: the maximum of an idempotent producer's requests in flight
 IN_FLIGHT_BYTES: Final = 32 << 20
@@ -354,6 +355,6 @@ def _fill(journal: Journal, source: Source, files: Files, file_bytes: int, now: 
 def _marked(files: Files) -> Source | None:
     with contextlib.closing(files.open(COPY, writable=False)) as file:
         try:
-            return msgspec.json.decode(file.read(0, file.size()), type=Source)
+            return decode_json(file.read(0, file.size()), Source)
         except msgspec.MsgspecError:
             return None

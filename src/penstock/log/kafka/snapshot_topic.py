@@ -24,6 +24,7 @@ import msgspec
 from penstock.log import snapshots
 from penstock.log.checksum import crc32c
 from penstock.log.kafka.landmarks import Landmark
+from penstock.typed_decoding import decode_json
 
 logger = logging.getLogger(__name__)
 
@@ -91,13 +92,13 @@ class SnapshotTopic:
                 keys = self._keys.setdefault(number, set())
                 keys.discard(key) if value is None else keys.add(key)
             if kind == "copy":
-                content.copying = None if value is None else msgspec.json.decode(value, type=Copying)
+                content.copying = None if value is None else decode_json(value, Copying)
             elif kind == "landmark":
-                _set(landmarks, number, None if value is None else msgspec.json.decode(value, type=Landmark))
+                _set(landmarks, number, None if value is None else decode_json(value, Landmark))
             elif crc is not None:
                 _set(pieces.setdefault((number, crc), {}), piece, value)
             else:
-                _set(manifests, number, None if value is None else msgspec.json.decode(value, type=Manifest))
+                _set(manifests, number, None if value is None else decode_json(value, Manifest))
                 _forget(pieces, sorted(manifests)[-snapshots.KEPT :])
         content.landmarks = sorted(landmarks.values())
         for group in sorted(manifests)[-snapshots.KEPT :]:

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 
 from penstock.log.arrow import DOOR, ROWS
 from penstock.log.checksum import crc32c
+from penstock.typed_decoding import decode_json
 
 METADATA: Final = b"penstock.checksums"
 SUFFIX: Final = "-crc32c.parquet"
@@ -69,7 +70,7 @@ def decode(metadata: Mapping[bytes, bytes] | None) -> FileChecksums:
     if len(data) < 8 or data[:8] != b"%08x" % crc32c(data[8:]):
         raise ChecksumMismatch("its checksums are damaged" if data else "its checksums are missing")
     try:
-        return msgspec.json.decode(data[8:], type=FileChecksums)
+        return decode_json(data[8:], FileChecksums)
     except msgspec.DecodeError as error:
         raise ChecksumMismatch(f"its checksums cannot be read: {error}") from error
 

@@ -15,6 +15,7 @@ import msgspec
 from penstock.log.checksum import crc32c
 from penstock.log.tables.checksums import SUFFIX, ChecksumMismatch
 from penstock.log.tables.store import Store
+from penstock.typed_decoding import decode_json
 
 MARKER_SUFFIX: Final = f"-lost{SUFFIX}"
 REASON: Final = "they are lost: when the table was repaired, neither the journal nor any file had these records"
@@ -52,4 +53,4 @@ def read(store: Store, path: str) -> LostSpan:
     data = found[len(_MAGIC) + 8 :]
     if found[: len(found) - len(data)] != _MAGIC + b"%08x" % crc32c(data):
         raise ChecksumMismatch("the marker of lost records is damaged")
-    return msgspec.json.decode(data, type=LostSpan)
+    return decode_json(data, LostSpan)

@@ -10,12 +10,11 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
-import msgspec
-
 from penstock.spark.pipelines.declarative import Refresh
 from penstock.spark.pipelines.location import LOG, RUNNER, is_running, restart_is_due
 from penstock.spark.pipelines.project import Project
 from penstock.spark.pipelines.runner import Event
+from penstock.typed_decoding import decode_json
 
 LOG_BYTES = 16 << 20  # above this, the log of earlier runs is rotated
 
@@ -64,7 +63,7 @@ class Driver:
         if not data:
             return None
         *lines, self._rest = (self._rest + data).split(b"\n")
-        return [msgspec.json.decode(line, type=Event) for line in lines]
+        return [decode_json(line, Event) for line in lines]
 
     def stop(self) -> None:
         """Ask the runner to end."""

@@ -12,6 +12,8 @@ from typing import Self
 
 import msgspec
 
+from penstock.typed_decoding import decode_json
+
 LOCK = "LOCK"
 STATE = "run.json"
 LOG = "spark.log"
@@ -88,7 +90,7 @@ def busy_text(directory: str) -> str:
 def read_state(directory: str) -> RunState | None:
     try:
         with open(os.path.join(directory, STATE), "rb") as stream:
-            return msgspec.json.decode(stream.read(), type=RunState)
+            return decode_json(stream.read(), RunState)
     except (OSError, msgspec.DecodeError):
         return None
 

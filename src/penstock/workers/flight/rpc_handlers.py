@@ -18,6 +18,7 @@ from penstock.broker.publications.staging import CHUNK_BYTES
 from penstock.broker.runtime.executor import Deferred
 from penstock.broker.security.access import ANONYMOUS, Identity
 from penstock.log.engine import Durability
+from penstock.typed_decoding import decode_msgpack
 from penstock.workers import read_view_message
 from penstock.workers.flight.rpc_messages import (
     Bounds,
@@ -119,7 +120,7 @@ class FlightHandlers:
 
     async def query(self, body: bytes) -> bytes:
         """Run a query in SQL. The rows are encoded off the loop: there may be many."""
-        request = msgspec.msgpack.decode(body, type=QueryRequest)
+        request = decode_msgpack(body, QueryRequest)
         check_scope(request.scope)
         run = self._broker.queries.run(
             request.identity, request.scope, request.sql, request.params, request.position, read_only=True
