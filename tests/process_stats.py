@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 from pathlib import Path
 
 
@@ -25,6 +26,20 @@ def processor_seconds(process: int) -> float:
     on who else uses the processors."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def unread_bytes(sock: socket.socket) -> int:
+    """What was sent on a connection of this machine, and is still with the system: its other end has not read it."""
+    port = sock.getsockname()[1]
+    held = 0
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        local, remote, _, queues = line.split()[1:5]
+        to_send, to_read = (int(size, 16) for size in queues.split(":"))
+        if int(local.rpartition(":")[2], 16) == port:
+            held += to_send
+        elif int(remote.rpartition(":")[2], 16) == port:
+            held += to_read
+    return held
 
 
 def children(process: int) -> list[int]:

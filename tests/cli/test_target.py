@@ -116,6 +116,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     data = tmp_path_factory.mktemp("target") / "data"
     with BrokerProcess(data, "--durability", "written", PENSTOCK_SECURITY__MODE="on") as broker:
         broker.ready()
+        penstock("topic", "create", "by-directory", "--data-dir", str(data))
         yield data
 
 

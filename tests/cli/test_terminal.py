@@ -20,6 +20,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     with secured(tmp_path_factory.mktemp("terminal")) as running:
         running.admin("topic", "create", "kept")
         running.admin("produce", "kept", *(f"value {number}" for number in range(20)))
+        running.admin("topic", "create", "asked")
+        running.admin("produce", "asked", *(f"value {number}" for number in range(20)))
         running.admin("topic", "create", "a-topic-with-a-long-name-" + "x" * 100)
         yield running
 
@@ -36,11 +38,11 @@ def terminal(broker: Secured, *arguments: str, columns: int = 80, **more: str) -
 
 
 def test_ctrl_c_at_a_question_changes_nothing(broker: Secured) -> None:
-    with terminal(broker, "topic", "delete", "kept") as shown:
-        assert "Delete kept with 20 record(s)?" in shown.until("[y/N]:")
+    with terminal(broker, "topic", "delete", "asked") as shown:
+        assert "Delete asked with 20 record(s)?" in shown.until("[y/N]:")
         shown.interrupt()
         assert shown.end() == 130 and "Traceback" not in shown.text
-    assert "kept" in broker.admin("topic", "list")
+    assert "asked" in broker.admin("topic", "list")
 
 
 @pytest.mark.parametrize(("answer", "code", "said"), [("n\n", 1, "nothing was changed"), (CTRL_D, 1, "nobody answers")])

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from tests.fuzz.kimberlite_wire import DIALECTS, HUGE, MAX_PAYLOAD, TENANT, KimWire, asked, frame, greeting
-from tests.fuzz.test_resources import MIB, Besieged, besieged, flood, pour
+from tests.fuzz.test_resources import MIB, Besieged, besieged, flood, pour, until
 from tests.fuzz.wire import DEADLINE, Pump
 from tests.process_stats import children, open_files, processor_seconds, resident_bytes
 
@@ -58,7 +58,8 @@ def used(one: Besieged) -> None:
             assert isinstance(reader.ask_for(m.ReadEvents(stream, 0, HUGE)), m.ReadEventsResponse)
             assert isinstance(wire.ask_for(m.AppendEvents(stream, [bytes(15 * MIB)], 0)), m.ErrorResponse)
         wire.patiently()
-        assert isinstance(wire.ask_for(m.Query("SELECT COUNT(*) FROM events", [])), m.QueryResponse)
+        count = m.Query("SELECT COUNT(*) FROM events", [])
+        until(lambda: isinstance(wire.ask_for(count), m.QueryResponse), "no statement is done in its second")
     one.memory, one.files = resident_bytes(one.broker.process.pid), open_files(one.broker.process.pid)
 
 

@@ -153,7 +153,7 @@ def test_a_batch_that_is_numbered_is_there_once(spark: SparkSession, place: Plac
         ({}, {}, "append", "give option('topic', NAME)"),
         ({}, {"topic": "t"}, "overwrite", "mode('append')"),
         ({"value": "CAST(NULL AS STRING)"}, {"topic": "unborn"}, "append", "topic 'unborn' has no value"),
-        ({"partition": "99"}, {"topic": "plain"}, "append", "99"),
+        ({"partition": "99"}, {"topic": "narrow"}, "append", "99"),
         ({}, {"topic": "__audit"}, "append", "__audit"),
         ({}, {"topic": "t", "txnVersion": "1"}, "append", "'txnAppId' is not"),
     ],
@@ -329,6 +329,7 @@ def test_sql_reads_a_topic_by_a_temporary_view_and_says_why_not_by_a_table(spark
         spark.sql(f"CREATE TABLE seen_table USING penstock {options}")
         spark.table("seen_table").collect()
     spark.sql("DROP TABLE IF EXISTS seen_table")
+    spark.catalog.dropTempView("seen")
 
 
 def test_lag_and_topics_are_told_of_every_batch(spark: SparkSession, place: Place, tmp_path: Path) -> None:
