@@ -69,7 +69,7 @@ ROWS: dict[str, Row] = {
     "cache incr": Row("visits"),
     "cache delete": Row("bob", before=("cache put bob here",)),
     "table list": Row("", "allowed"),
-    "table show": Row("orders", code=1),  # it has none yet
+    "table show": Row("untabled", before=("topic create untabled",), code=1),
     "table verify": Row("orders"),
     "table repair": Row("orders --yes"),
     "schema register": Row("note {schema} --kind json"),

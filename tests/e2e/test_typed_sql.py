@@ -173,3 +173,4 @@ def test_a_topic_of_that_name_comes_first(broker: Broker) -> None:
     broker.api("POST", "/topics", {"name": "plain_typed"})
     assert broker.sql("SELECT COUNT(*) FROM plain_typed") == [[0]]
     assert broker.got({"topic": "plain_typed"}) == []
+    broker.api("DELETE", "/topics/plain_typed")

@@ -75,7 +75,7 @@ def attributes(span: Any) -> dict[str, Any]:
     return found
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def collector() -> Iterator[Collector]:
     made = Collector()
     yield made
