@@ -82,7 +82,7 @@ ROWS: dict[str, Row] = {
     "tenant show": Row("default"),
     "tenant create": Row("acme", code=1),  # takes an administrator of all tenants
     "tenant delete": Row("acme --yes", code=1),
-    "users add": Row("eve --generate"),
+    "users add": Row("adam --generate"),
     "users list": Row(""),
     "users set": Row("eve --role consumer", before=("users add eve --generate",)),
     "users password": Row("eve --generate", before=("users add eve --generate",)),

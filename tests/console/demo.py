@@ -60,7 +60,7 @@ def fill(api: Api, records: int = 600) -> None:
     api("POST", "/groups/billing/orders/offsets", {"to": "latest"})
     api("POST", "/groups/warehouse/orders/offsets", {"offset": records // 8})
     api("POST", "/groups/analytics/page_views/offsets", {"to": "earliest"})
-    for minutes in (300, 600, 3_000):  # not due while tests look at these topics
+    for minutes in (300, 600, 1_200):  # not due while tests look at these topics
         record = {"key_text": "reminder", "value_text": '{"send": "reminder"}', "delay_ms": minutes * 60_000}
         api("POST", "/topics/payments/records", {"records": [record]})
     for key in ("basket-17", "basket-23", "basket-42"):
