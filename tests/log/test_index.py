@@ -71,6 +71,15 @@ def test_a_batch_is_found_by_offset(form: object, entries: list[Entry]) -> None:
 
 @FORMS
 @given(entries=journals())
+def test_all_extents_are_those_of_each_partition(form: object, entries: list[Entry]) -> None:
+    index = form(index_of(entries))  # type: ignore[operator]
+    partitions = {e.partition for e in entries}
+    assert set(index.partitions()) == partitions
+    assert index.all_extents() == {partition: index.extent(partition) for partition in partitions}
+
+
+@FORMS
+@given(entries=journals())
 def test_a_batch_is_found_by_time(form: object, entries: list[Entry]) -> None:
     index = form(index_of(entries))  # type: ignore[operator]
     for partition in {e.partition for e in entries}:

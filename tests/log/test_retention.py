@@ -98,7 +98,38 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_starts_that_retention_moves(case: Case) -> None:
     wanted = lambda partition: case.limits.get(partition, Retention())  # noqa: E731 - one line says it
-    assert new_starts(case.closed, case.active, case.starts, wanted, NOW, case.past) == case.moved
+    newest_in_table = lambda partition, _first: case.past.get(partition, 0)  # noqa: E731 - as above
+    found = new_starts(case.closed, case.active.get, case.starts, wanted, NOW, newest_in_table)
+    assert found == case.moved
+
+
+def test_a_partition_that_keeps_its_records_is_looked_up_once() -> None:
+    """There may be many, and this is done each second."""
+    looked_up: list[PartitionId] = []
+
+    def wanted(partition: PartitionId) -> Retention:
+        looked_up.append(partition)
+        return Retention(seconds=500)
+
+    def never(*_: object) -> int:
+        raise AssertionError("nothing is old enough for this to matter")
+
+    closed = [{A: share(0, 10), B: share(0, 5)}, {A: share(10, 20), B: share(5, 9)}, {A: share(20, 30)}]
+    assert new_starts(closed, never, {}, wanted, NOW, never) == {}
+    assert looked_up == [A, B]
+
+
+def test_what_only_a_table_has_is_before_the_first_file_that_has_the_partition() -> None:
+    asked: list[tuple[PartitionId, int]] = []
+
+    def newest_in_table(partition: PartitionId, first: int) -> int:
+        asked.append((partition, first))
+        return 0
+
+    limit = Retention(seconds=150, bytes=300)
+    closed = [{A: share(5, 10, 100, 0)}, *THREE[1:]]  # the first goes because of its bytes, the second by age
+    moved = new_starts(closed, TAIL.get, {A: 3}, lambda _: limit, NOW, newest_in_table)
+    assert (moved, asked) == ({A: 20}, [(A, 5)])
 
 
 BOTH: Files = [{A: share(0, 10), B: share(0, 5)}, {A: share(10, 20)}, {B: share(5, 9)}]
@@ -119,4 +150,4 @@ BOTH: Files = [{A: share(0, 10), B: share(0, 5)}, {A: share(10, 20)}, {B: share(
     ],
 )
 def test_files_that_nobody_needs(files: Files, starts: dict[PartitionId, int], count: int) -> None:
-    assert removable(files, starts) == count
+    assert removable(files, lambda partition: starts.get(partition, 0)) == count

@@ -543,13 +543,13 @@ class FileEngine(Journal):
         if len(self._segments) == 1:
             return
         closed = [extents_of(segment) for segment in self._segments[:-1]]
-        active = extents_of(self._segments[-1])
+        active = self._segments[-1].index.extent
         starts = {PartitionId(partition): log.start for partition, log in self._partitions.items()}
-        newest_in_tables = self._table_ends.newest_before((*closed, active), starts)
-        moved = retention.new_starts(closed, active, starts, wanted, now, newest_in_tables)
+        newest = lambda partition, first: self._table_ends.newest_before(partition, starts.get(partition, 0), first)  # noqa: E731
+        moved = retention.new_starts(closed, active, starts, wanted, now, newest)
         if moved:
             self.trim(moved)
-        wanted_from = {partition: max(start, self.table_end(partition)) for partition, start in starts.items()}
+        wanted_from = lambda partition: max(starts.get(partition, 0), self.table_end(partition))  # noqa: E731
         unneeded = self._segments[: retention.removable(closed, wanted_from)]
         if self._publishes_early:
             unneeded = self._pending_removal.synced(unneeded, self._last_group, self._writer.synced_through)

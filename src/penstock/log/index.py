@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from penstock.log.checksum import crc32c
@@ -81,6 +81,10 @@ class Extent(NamedTuple):
     batches: int
 
 
+def _extent(live: PartitionIndex) -> Extent:
+    return Extent(live.bases[0], live.end_offset, live.byte_size, live.stamps[-1], len(live.bases))
+
+
 class IndexDamaged(ValueError):
     """The side file is not usable; rebuild it."""
 
@@ -118,7 +122,11 @@ class FileIndex:
         live = self._live.get(partition)
         if live is None:
             return self.extents.get(partition)
-        return Extent(live.bases[0], live.end_offset, live.byte_size, live.stamps[-1], len(live.bases))
+        return _extent(live)
+
+    def all_extents(self) -> Mapping[int, Extent]:
+        """The extents of all partitions. Read-only. Takes no time if the file is closed."""
+        return {partition: _extent(live) for partition, live in self._live.items()} if self._live else self.extents
 
     def partition(self, partition: int) -> PartitionIndex | None:
         """The batches of a partition. Reads the side file if the segment is closed: blocks; any thread."""
@@ -146,17 +154,14 @@ class FileIndex:
 
     def encode(self) -> bytes:
         """The content of the side file."""
-        summaries, columns = [], []
+        summaries: list[bytes] = []
+        columns: list[bytes] = []
         for partition, live in self._live.items():
-            extent = self.extent(partition)
-            assert extent is not None
+            bases, stamps = live.bases, live.stamps
             summaries.append(
-                _SUMMARY.pack(
-                    partition, extent.first_offset, extent.end_offset, extent.byte_size,
-                    extent.max_timestamp, extent.batches,
-                )
-            )  # fmt: skip
-            columns += [live.bases.tobytes(), live.ranges.tobytes(), live.stamps.tobytes()]
+                _SUMMARY.pack(partition, bases[0], live.end_offset, live.byte_size, stamps[-1], len(bases))
+            )
+            columns += (bases.tobytes(), live.ranges.tobytes(), stamps.tobytes())
         body = b"".join(
             [
                 _HEAD.pack(_MAGIC, 0, self.last_group, self.end_position, self.max_timestamp, len(summaries))[8:],
@@ -170,9 +175,7 @@ class FileIndex:
         """Drop the batches and keep the summaries: `load` reads the encoded index from now on."""
         at = _HEAD.size + _SUMMARY.size * len(self._live)
         for partition, live in self._live.items():
-            extent = self.extent(partition)
-            assert extent is not None
-            self.extents[partition] = extent
+            self.extents[partition] = _extent(live)
             self._sections[partition] = at
             at += 24 * len(live.bases)
         self._load = load

@@ -7,7 +7,7 @@ based on what the journal has committed.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import msgspec
 
@@ -50,7 +50,8 @@ class TableEnds:
         """The end after all groups in flight are committed."""
         found = self.get(partition)
         for _, ends in self._ahead:
-            found = _later(found, ends.get(partition, NONE))
+            if (end := ends.get(partition)) is not None:
+                found = _later(found, end)
         return found
 
     def add(self, group: CommitGroup, ends: Mapping[int, TableEnd], dropped: set[int]) -> None:
@@ -75,21 +76,10 @@ class TableEnds:
         for partition in partitions:
             self._committed.pop(partition, None)
 
-    def newest_before(
-        self, files: Sequence[Mapping[PartitionId, Extent]], starts: Mapping[PartitionId, int]
-    ) -> dict[PartitionId, int]:
-        """The timestamp of the newest record in the table, for partitions whose log start is below these files."""
-        if not self._committed:
-            return {}
-        first: dict[PartitionId, int] = {}
-        for extents in files:
-            for partition, extent in extents.items():
-                first.setdefault(partition, extent.first_offset)
-        return {
-            PartitionId(partition): end.newest
-            for partition, end in self._committed.items()
-            if starts.get(PartitionId(partition), 0) < first.get(PartitionId(partition), end.offset)
-        }
+    def newest_before(self, partition: int, start: int, first: int) -> int:
+        """The timestamp of the newest record in the table, if the log start is below the first offset in segments;
+        otherwise 0."""
+        return self.get(partition).newest if start < first else 0
 
     def dump(self, dropped: Iterable[int] = ()) -> dict[int, TableEnd]:
         """For a snapshot: the ends after everything in flight is committed."""
@@ -111,10 +101,9 @@ def new_ends(closed: Sequence[Segment], ends: Mapping[PartitionId, int]) -> dict
     return found
 
 
-def extents_of(segment: Segment) -> dict[PartitionId, Extent]:
-    """The extents of each partition in a segment."""
-    found = ((PartitionId(partition), segment.index.extent(partition)) for partition in segment.index.partitions())
-    return {partition: extent for partition, extent in found if extent is not None}
+def extents_of(segment: Segment) -> Mapping[PartitionId, Extent]:
+    """The extents of each partition in a segment. Read-only."""
+    return cast(Mapping[PartitionId, Extent], segment.index.all_extents())
 
 
 def usage(segments: Sequence[Segment], table_ends: TableEnds, starts: Mapping[int, int]) -> dict[int, int]:

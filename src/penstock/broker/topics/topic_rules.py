@@ -96,6 +96,8 @@ def create(
 
 def retention(topic: Topic, default: Retention) -> Retention:
     settings = topic.settings
+    if settings.retention_seconds is None and settings.retention_bytes is None:
+        return default
     return Retention(
         default.seconds if settings.retention_seconds is None else settings.retention_seconds,
         default.bytes if settings.retention_bytes is None else settings.retention_bytes,
