@@ -36,6 +36,7 @@ HOT = (
     "log/partition",
     "log/slice_collector",
     "log/open_group",
+    "log/single_batch",
     "broker/subscriptions/fanout_chunk",
     "broker/subscriptions/fanout",
     "broker/broker",

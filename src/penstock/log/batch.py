@@ -43,7 +43,6 @@ BATCH_MAGIC: Final = b"PSB1"
 #                                |  | | | | | | | | | bytes of keys, values, header names, header values
 #                                |  | | | | | | | | | | | | | lowest and highest timestamp
 BATCH_HEADER: Final = struct.Struct("<4sIIIIIQQIIIIIIqq")
-_SINGLE: Final = struct.Struct(f"{BATCH_HEADER.format}qii")  # up to the value of a batch with one record
 _PAIR: Final = struct.Struct("<ii")  # start and end of one value
 HEADER_SIZE: Final = BATCH_HEADER.size
 TRAILER_SIZE: Final = 8
@@ -169,8 +168,6 @@ class OpenBatch:
     def build(self, position: int) -> bytes:
         """The finished batch; `position` is the global position of its first record."""
         stamps = self._stamps
-        if len(self.values) == 1 and self.keys is None and self.headers is None and self.expires is None:
-            return _build_single(self.partition, self.base_offset, position, self.values[0], stamps[0], self.door)
         if len(stamps) == 1:
             timestamps = array("q", stamps) * len(self.values)
         elif len(stamps) == len(self.values):
@@ -264,20 +261,6 @@ def build_equal(partition: int, base_offset: int, position: int, values: EqualVa
     stamps = stamp.to_bytes(8, "little", signed=True) * count
     before = b"".join((head, stamps, offsets, _PADDING[_pad(len(offsets))]))
     return join_with_checksum((before, values.joined(), _PADDING[_pad(size)] + _PADDING[4]))
-
-
-def _build_single(partition: int, base_offset: int, position: int, value: bytes, stamp: int, door: int) -> bytes:
-    """`_build` for a single record without a key, as from clients that do not batch."""
-    size = len(value)
-    pad = -size & 7
-    length = _SINGLE.size + size + pad + TRAILER_SIZE
-    if length > MAX_BATCH_BYTES:
-        raise ValueError("a batch of more than 1 GiB")
-    head = _SINGLE.pack(
-        BATCH_MAGIC, length, 0, door, partition >> 32, partition & 0xFFFFFFFF, base_offset, position,
-        1, 0, 0, size, 0, 0, stamp, stamp, stamp, 0, size,
-    )  # fmt: skip
-    return join_with_checksum((head, value, bytes(pad + 4)))
 
 
 def _add(parts: list[bytes], section: bytes) -> None:

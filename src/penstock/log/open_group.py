@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from penstock.equal_values import EqualValues
 from penstock.log.batch import RECORD_BYTES, Batch, OpenBatch, build_equal
@@ -11,6 +11,7 @@ from penstock.log.columns import Columns
 from penstock.log.engine import CommitGroup, PartitionId, Prepared, Records, Write
 from penstock.log.errors import OffsetMismatch
 from penstock.log.segment import Segment
+from penstock.log.single_batch import SingleBatch
 
 BATCH_BYTES: Final = 1 << 20  # a batch of this size accepts no more appends
 ALONE_BYTES: Final = 16 << 10  # values of one length with this many bytes become a batch of their own
@@ -55,13 +56,17 @@ class EqualBatch:
         return build_equal(self._partition, self._base_offset, position, self._values, self._timestamp, self._door)
 
 
+GroupBatch: TypeAlias = SingleBatch | OpenBatch | PreparedBatch | EqualBatch
+
+
 class PendingGroup:
     """A commit group: open, it collects appends; sealed, it is written. Events precede records.
 
     One class serves both purposes, because a group of one small append is the log's most frequent operation."""
 
     __slots__ = (
-        "_open_batches",
+        "_full",
+        "_last",
         "advance",
         "appends",
         "batches",
@@ -95,7 +100,8 @@ class PendingGroup:
 
     def __init__(self) -> None:
         self.outcome = CommitGroup()
-        self._open_batches: dict[int, list[OpenBatch | PreparedBatch | EqualBatch]] = {}
+        self._last: dict[int, GroupBatch] = {}  # of each partition; it may accept appends
+        self._full: list[GroupBatch] = []  # those before it
         self.events: list[bytes] = []  # encoded entries
         self.trims: dict[PartitionId, int] = {}
         self.drops: set[int] = set()
@@ -106,33 +112,43 @@ class PendingGroup:
         values = records.values
         plain = records.keys is None and records.headers is None and records.expires is None
         if plain and isinstance(values, EqualValues) and values.size >= ALONE_BYTES:
-            batches = self._open_batches.setdefault(records.partition, [])
-            batches.append(EqualBatch(records.partition, values, offset, timestamp, door))
+            self._put(records.partition, EqualBatch(records.partition, values, offset, timestamp, door))
+            return
+        if plain and len(values) == 1:
+            self.add_record(records.partition, values[0], offset, timestamp, door)
             return
         batch = self._batch_for(records.partition, offset, door)
         batch.extend(records.values, records.keys, records.headers, records.expires, timestamp)
 
     def add_record(self, partition: int, value: bytes, offset: int, timestamp: int, door: int) -> None:
         """`add` of one record without key, headers and expiry."""
-        self._batch_for(partition, offset, door).append(value, timestamp)
+        if partition in self._last:
+            self._batch_for(partition, offset, door).append(value, timestamp)
+        else:
+            self._last[partition] = SingleBatch(partition, offset, value, timestamp, door)
 
     def _batch_for(self, partition: int, offset: int, door: int) -> OpenBatch:
         """The partition's open batch, or a new one from this offset on if it is full or of another door."""
-        batches = self._open_batches.get(partition)
-        if batches is None:
-            batches = self._open_batches[partition] = []
-        last = batches[-1] if batches else None
-        if not isinstance(last, OpenBatch) or last.byte_size >= BATCH_BYTES or last.door != door:
-            last = OpenBatch(partition, offset, door)
-            batches.append(last)
-        return last
+        last = self._last.get(partition)
+        if isinstance(last, OpenBatch) and last.byte_size < BATCH_BYTES and last.door == door:
+            return last
+        if isinstance(last, SingleBatch) and last.value_bytes < BATCH_BYTES - RECORD_BYTES and last.door == door:
+            batch = self._last[partition] = last.reopened()
+            return batch
+        batch = OpenBatch(partition, offset, door)
+        self._put(partition, batch)
+        return batch
 
     def add_prepared(self, prepared: Prepared, offset: int, timestamp: int, door: int) -> None:
         partition = prepared.partition
-        batches = self._open_batches.get(partition)
-        if batches is None:
-            batches = self._open_batches[partition] = []
-        batches.append(PreparedBatch(partition, prepared.columns, offset, timestamp, door))
+        self._put(partition, PreparedBatch(partition, prepared.columns, offset, timestamp, door))
+
+    def _put(self, partition: int, batch: GroupBatch) -> None:
+        """Begin another batch of the partition."""
+        last = self._last.get(partition)
+        if last is not None:
+            self._full.append(last)
+        self._last[partition] = batch
 
     def seal(self, number: int, position: int, timestamp: int, *, must_sync: bool, roll: bool) -> None:
         """Finish the batches. The group accepts no more appends."""
@@ -145,10 +161,15 @@ class PendingGroup:
         self.published = False
         end = position + len(self.events)
         self.batches = []
-        for batches in self._open_batches.values():
-            for batch in batches:
-                self.batches.append(Batch(batch.build(end)))
-                end += len(batch.values) if isinstance(batch, OpenBatch) else batch.count
+        for batch in (*self._full, *self._last.values()) if self._full else self._last.values():
+            if isinstance(batch, SingleBatch):
+                batch.finish(end)
+                self.batches.append(batch)
+                end += 1
+            else:
+                sealed = Batch(batch.build(end))
+                self.batches.append(sealed)
+                end += sealed.count
         self.advance = end - position
 
 
