@@ -361,10 +361,7 @@ class FileEngine(Journal):
         at = sealed.file_offset + HEADER_SIZE
         if sealed.events:
             at += sum(map(len, sealed.events))
-        for batch in sealed.batches:
-            length = len(batch.data)
-            segment.index.add(batch.partition, batch.base_offset, batch.count, at, length, batch.max_timestamp)
-            at += length
+        at = segment.index.add_group(sealed.batches, at)
         self._since_snapshot += at - sealed.file_offset
         if self._writer.end >= self._writer.spare_wanted_at and self._writer.wants_spare():
             self._committer.run_in_background(self._writer.prepare_spare)

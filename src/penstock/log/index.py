@@ -10,9 +10,10 @@ from __future__ import annotations
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from penstock.log.batch import Batch
 from penstock.log.checksum import crc32c
 
 _MAGIC: Final = b"PSI1"
@@ -114,6 +115,21 @@ class FileIndex:
             live.add(base, count, position, length, max_timestamp)
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
+
+    def add_group(self, batches: Sequence[Batch], at: int) -> int:
+        """Add the batches of a group, which lie one behind the other from this position on; returns their end."""
+        live, newest = self._live, self.max_timestamp
+        for batch in batches:
+            index, length, stamp = live.get(batch.partition), len(batch.data), batch.max_timestamp
+            if index is None:
+                self.add(batch.partition, batch.base_offset, batch.count, at, length, stamp)
+            else:
+                index.add(batch.base_offset, batch.count, at, length, stamp)
+            if stamp > newest:
+                newest = stamp
+            at += length
+        self.max_timestamp = newest
+        return at
 
     def partitions(self) -> list[int]:
         return list(self._live or self.extents)

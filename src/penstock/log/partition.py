@@ -66,14 +66,13 @@ class Tail:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._size = 0
-        self._order: deque[tuple[PartitionLog, int]] = deque()  # the partition of each batch and its cost, oldest first
+        self._order: deque[PartitionLog] = deque()  # the partition of each batch, oldest first
         self._kept = 0  # number of the newest batches that must stay because they are not on disk yet
 
     def add(self, partition: PartitionLog, batch: Batch) -> None:
-        cost = len(batch.data) + BATCH_OVERHEAD
         partition.tail.append(batch)
-        self._order.append((partition, cost))
-        self._size += cost
+        self._order.append(partition)
+        self._size += len(batch.data) + BATCH_OVERHEAD
         self._kept += 1
 
     def written(self, batches: int) -> None:
@@ -81,6 +80,4 @@ class Tail:
         self._kept -= batches
         order = self._order
         while self._size > self._limit and len(order) > self._kept:
-            partition, cost = order.popleft()
-            partition.tail.popleft()
-            self._size -= cost
+            self._size -= len(order.popleft().tail.popleft().data) + BATCH_OVERHEAD

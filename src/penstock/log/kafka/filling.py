@@ -126,11 +126,7 @@ class _Filling:
         self._last_group = group.number
         if file is not old:
             self._rolled(old, landmark(self._view, group.position, self._claim))
-        at = place + HEADER_SIZE + sum(map(len, group.events))
-        for batch in group.batches:
-            length = len(batch.data)
-            file.index.add(batch.partition, batch.base_offset, batch.count, at, length, batch.max_timestamp)
-            at += length
+        file.index.add_group(group.batches, place + HEADER_SIZE + sum(map(len, group.events)))
 
     def _rolled(self, old: Segment, mark: Landmark) -> None:
         """Checkpoint after the old file is complete and synced: a later start can continue from here."""

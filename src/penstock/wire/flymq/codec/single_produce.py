@@ -44,7 +44,10 @@ class SingleProduceDecoder:
     __slots__ = ("_name", "_topic", "_unpack", "_value_at")
 
     def __init__(self) -> None:
-        self._remember(b"\0\0", "")
+        self._name = b"\0\0"  # with its length: equal topics are equal bytes
+        self._topic = ""
+        self._value_at = HEADER_SIZE + 2 + 8
+        self._unpack: Any = _unpacker(2)
 
     def decode(self, data: bytes) -> SingleProduce | None:
         """None if the data is not exactly one such frame."""
@@ -64,19 +67,19 @@ class SingleProduceDecoder:
         return SingleProduce(self._topic, data[at:end], partition, size)
 
     def _learn(self, data: bytes) -> bool:
-        """Remember the topic of this frame; False if it has none."""
+        """Remember the topic of this frame; False if it has none. With a topic for every frame, every frame takes
+        this way."""
         start = HEADER_SIZE + 2
-        end = start + int.from_bytes(data[HEADER_SIZE:start])
+        if len(data) < start:
+            return False
+        end = start + (data[HEADER_SIZE] << 8 | data[HEADER_SIZE + 1])
         if end > min(len(data), MAX_NAME):
             return False
         try:
-            self._remember(data[HEADER_SIZE:end], data[start:end].decode())
+            self._topic = data[start:end].decode()
         except UnicodeDecodeError:
             return False
+        self._name = data[HEADER_SIZE:end]
+        self._value_at = end + 8
+        self._unpack = _unpacker(end - HEADER_SIZE)
         return True
-
-    def _remember(self, name: bytes, topic: str) -> None:
-        self._name = name  # with its length: equal topics are equal bytes
-        self._topic = topic
-        self._value_at = HEADER_SIZE + len(name) + 8
-        self._unpack: Any = _unpacker(len(name))

@@ -40,7 +40,10 @@ class SingleProduceDecoder:
     __slots__ = ("_name", "_topic", "_unpack", "_value_at")
 
     def __init__(self) -> None:
-        self._remember(b"\0\0", "")
+        self._name = b"\0\0"  # with its length: equal topics are equal bytes
+        self._topic = ""
+        self._value_at = _NAME_AT + 2 + 12
+        self._unpack: Any = _unpacker(2)
 
     def decode(self, data: bytes) -> SingleProduce | None:
         """None if the data is not exactly one such frame."""
@@ -56,22 +59,22 @@ class SingleProduceDecoder:
         return SingleProduce(self._topic, partition, data[at:], size)
 
     def _learn(self, data: bytes) -> bool:
-        """Remember the topic of this frame; False if it has none."""
+        """Remember the topic of this frame; False if it has none. With a topic for every frame, every frame takes
+        this way."""
         start = _NAME_AT + 2
-        end = start + int.from_bytes(data[_NAME_AT:start])
+        if len(data) < start:
+            return False
+        end = start + (data[_NAME_AT] << 8 | data[_NAME_AT + 1])
         if end > len(data):
             return False
         try:
-            self._remember(data[_NAME_AT:end], data[start:end].decode())
+            self._topic = data[start:end].decode()
         except UnicodeDecodeError:
             return False
+        self._name = data[_NAME_AT:end]
+        self._value_at = end + 12
+        self._unpack = _unpacker(end - _NAME_AT)
         return True
-
-    def _remember(self, name: bytes, topic: str) -> None:
-        self._name = name  # with its length: equal topics are equal bytes
-        self._topic = topic
-        self._value_at = _NAME_AT + len(name) + 12
-        self._unpack: Any = _unpacker(len(name))
 
 
 def encode_single_produced(offset: int) -> bytes:
