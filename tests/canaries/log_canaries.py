@@ -159,8 +159,8 @@ CANARIES: Final = (
         "acknowledged record lost",
         "a segment is removed as soon as a table's end is on its way to the journal",
         "log/file_engine.py",
-        "max(start, self.table_end(partition)) for partition, start",
-        "max(start, self._table_ends.ahead(partition).offset) for partition, start",
+        "max(starts.get(partition, 0), self.table_end(partition))",
+        "max(starts.get(partition, 0), self._table_ends.ahead(partition).offset)",
         (
             "tests/log/test_file_engine_contract.py::TestInlineOnSimulatedDisk::test_files_stay_until_the_end_of_their_table_is_committed",
             "tests/crash/test_tabled_damage.py::test_files_stay_until_the_journal_has_that_a_table_has_their_records",
