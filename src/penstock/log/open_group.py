@@ -122,10 +122,13 @@ class PendingGroup:
 
     def add_record(self, partition: int, value: bytes, offset: int, timestamp: int, door: int) -> None:
         """`add` of one record without key, headers and expiry."""
-        if partition in self._last:
-            self._batch_for(partition, offset, door).append(value, timestamp)
-        else:
+        last = self._last.get(partition)
+        if last is None:
             self._last[partition] = SingleBatch(partition, offset, value, timestamp, door)
+        elif isinstance(last, OpenBatch) and last.byte_size < BATCH_BYTES and last.door == door:
+            last.append(value, timestamp)  # as `_batch_for` decides: most records of clients that share a topic
+        else:
+            self._batch_for(partition, offset, door).append(value, timestamp)
 
     def _batch_for(self, partition: int, offset: int, door: int) -> OpenBatch:
         """The partition's open batch, or a new one from this offset on if it is full or of another door."""
