@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import pytest
 
@@ -111,7 +111,7 @@ def test_a_partition_that_keeps_its_records_is_looked_up_once() -> None:
         looked_up.append(partition)
         return Retention(seconds=500)
 
-    def never(*_: object) -> int:
+    def never(*_: object) -> NoReturn:
         raise AssertionError("nothing is old enough for this to matter")
 
     closed = [{A: share(0, 10), B: share(0, 5)}, {A: share(10, 20), B: share(5, 9)}, {A: share(20, 30)}]
