@@ -6,7 +6,6 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +110,7 @@ def test_one_that_follows_and_it_looks_again(loop: Loop, busy_poll: BusyPoll) ->
 def test_where_others_want_the_processor_it_sleeps_although_more_came(
     loop: Loop, busy_poll: BusyPoll, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spin_budget, "preemptions", count(0, 100).__next__)
+    monkeypatch.setattr(spin_budget, "waited", lambda: int(loop.now * 1e9 / 2))
     busy_poll.received()
     turns = 0
     while loop.turn():

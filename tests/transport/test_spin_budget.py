@@ -5,19 +5,23 @@ from __future__ import annotations
 import os
 import socket
 import ssl
+import subprocess
+import sys
 import time
 
 import pytest
 
 from penstock.transport import spin_budget as spin_budget_module
 from penstock.transport.spin_budget import (
+    CROWDED_SKIP,
     HITS_PER_CHECK,
-    MAX_PREEMPTIONS,
     MAX_SKIPPED,
+    MAX_WAITED,
     MISSES_IN_A_ROW,
-    PREEMPTED_SKIP,
+    SECONDS_PER_CHECK,
     SocketBusyPoll,
     SpinBudget,
+    waited,
 )
 
 
@@ -56,22 +60,81 @@ def test_one_success_and_all_is_well_again() -> None:
     assert skipped(budget) == 1
 
 
+LONG = 1.5 * SECONDS_PER_CHECK  # enough for a check
+
+
+class Machine:
+    """What a budget can see of the machine: a clock, and how long its thread has waited for a processor."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1.0
+        self.waited = 0
+        monkeypatch.setattr(spin_budget_module, "waited", lambda: self.waited)
+
+    def hits(self, budget: SpinBudget, seconds: float, share: float) -> bool:
+        """As many as are checked together, within `seconds`, of which this share had no processor. Whether to go on."""
+        for _ in range(HITS_PER_CHECK - 1):
+            assert budget.hit()
+        self.pass_by(seconds, share)
+        return budget.hit()
+
+    def pass_by(self, seconds: float, share: float = 0) -> None:
+        self.now += seconds
+        self.waited += int(1e9 * seconds * share)
+
+
 def test_where_others_want_the_processor_it_is_left_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    count = [0]
-    monkeypatch.setattr(spin_budget_module, "preemptions", lambda: count[0])
-    budget = SpinBudget(0.001)
-    for _ in range(10 * HITS_PER_CHECK):
+    machine = Machine(monkeypatch)
+    budget = SpinBudget(0.001, lambda: machine.now)
+    for _ in range(10):
         assert budget.begin()
-        assert budget.hit()
-    for expected in (PREEMPTED_SKIP, 2 * PREEMPTED_SKIP, 4 * PREEMPTED_SKIP):
-        for number in range(HITS_PER_CHECK):
-            count[0] += number < MAX_PREEMPTIONS
-            assert budget.hit() is (number < HITS_PER_CHECK - 1)
-        count[0] += 1000  # what happens while it sleeps does not count
+        assert machine.hits(budget, LONG, MAX_WAITED - 0.01)
+    for expected in (CROWDED_SKIP, 2 * CROWDED_SKIP, 4 * CROWDED_SKIP):
+        assert not machine.hits(budget, LONG, MAX_WAITED + 0.01)
+        machine.pass_by(1, share=0.9)  # what happens while it sleeps does not count
         assert skipped(budget) == expected
-    for _ in range(2 * HITS_PER_CHECK):  # nobody wants it any more
-        assert budget.hit()
+    for _ in range(2):  # nobody wants it any more
+        assert machine.hits(budget, LONG, 0)
         assert budget.begin()
+    assert not machine.hits(budget, LONG, 0.5)
+    assert skipped(budget) == CROWDED_SKIP
+
+
+@pytest.mark.parametrize("seconds", [LONG, 50 * LONG])
+def test_being_preempted_now_and_then_is_no_reason_to_stop(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """With many connections, hits come seldom: what counts is the share of the time, not how often it happened."""
+    machine = Machine(monkeypatch)
+    budget = SpinBudget(0.001, lambda: machine.now)
+    for _ in range(100):
+        assert budget.begin()
+        assert machine.hits(budget, seconds, share=0.05)
+
+
+def test_one_preemption_among_quick_hits_is_no_reason_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(monkeypatch)
+    budget = SpinBudget(0.001, lambda: machine.now)
+    assert budget.begin()
+    assert machine.hits(budget, SECONDS_PER_CHECK / 10, share=0.9)
+    assert machine.hits(budget, LONG, share=0.01)
+
+
+@pytest.mark.process
+def test_how_long_a_thread_has_waited_for_a_processor_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    before = os.sched_getaffinity(0)
+    alone = {min(before)}
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    try:
+        for pid in (0, *(other.pid for other in others)):
+            os.sched_setaffinity(pid, alone)
+        began, deadline = waited(), time.monotonic() + 30
+        while waited() - began < 20_000_000:
+            assert time.monotonic() < deadline
+    finally:
+        os.sched_setaffinity(0, before)
+        for other in others:
+            other.kill()
+            other.wait()
 
 
 def test_nothing_is_tried_without_a_second_processor(monkeypatch: pytest.MonkeyPatch) -> None:

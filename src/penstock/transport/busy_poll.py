@@ -25,7 +25,7 @@ class BusyPoll:
     ) -> None:
         self._call_soon = loop.call_soon
         self._clock = clock
-        self._budget = SpinBudget(seconds)
+        self._budget = SpinBudget(seconds, clock)
         self._polling = False
         self._received = False  # bytes arrived while polling
         self._extended = False  # polling time restarts

@@ -7,20 +7,24 @@ rarely if it found nothing lately or if other threads want the CPU, and never on
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import select
 import socket
 import ssl
 import time
+from collections.abc import Callable
 from typing import Final
 
 MISSES_IN_A_ROW: Final = 4  # waits that ended in sleep anyway, before some are skipped
 MAX_SKIPPED: Final = 64
-HITS_PER_CHECK: Final = 256  # preemptions are checked after this many hits
-MAX_PREEMPTIONS: Final = 4  # per check; more mean that other threads want the CPU
-PREEMPTED_SKIP: Final = 1024  # waits to skip then; doubles each time
-MAX_PREEMPTED_SKIP: Final = 1 << 16
+HITS_PER_CHECK: Final = 256  # after this many hits, and at least
+SECONDS_PER_CHECK: Final = 0.02  # this much time, it is checked whether other threads want the CPU:
+MAX_WAITED: Final = 0.125  # whether this thread had to wait for one for more than this share of the time
+CROWDED_SKIP: Final = 1024  # waits to skip then; doubles each time
+MAX_CROWDED_SKIP: Final = 1 << 16
+PREEMPTION: Final = 1_000_000  # ns to count for each preemption where the kernel does not tell how long they took
 BUSY_POLL: Final = 0.0001  # seconds, for a client
 
 
@@ -31,22 +35,34 @@ def spare_processor() -> bool:
     return (os.cpu_count() or 1) > 1
 
 
-def preemptions() -> int:
-    """Involuntary context switches of this thread so far."""
-    return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw if hasattr(resource, "RUSAGE_THREAD") else 0
+def waited() -> int:
+    """The time in ns that this thread has been ready to run, but had no CPU, so far."""
+    with contextlib.suppress(OSError, ValueError):
+        descriptor = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            ran, ready, _ = os.read(descriptor, 64).split()
+        finally:
+            os.close(descriptor)
+        if int(ran):
+            return int(ready)
+    if hasattr(resource, "RUSAGE_THREAD"):
+        return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw * PREEMPTION
+    return 0
 
 
 class SpinBudget:
-    """The polling time of each wait. Each wait that was begun ends with `hit` or `miss`."""
+    """The polling time of each wait. Each wait that was begun ends with `hit` or `miss`. `clock` is in seconds."""
 
-    __slots__ = ("_hits", "_misses", "_preempted", "_preemptions", "_skip", "seconds")
+    __slots__ = ("_clock", "_crowded", "_hits", "_misses", "_since", "_skip", "_waited", "seconds")
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.perf_counter) -> None:
         self.seconds = seconds if spare_processor() else 0.0  # per wait
+        self._clock = clock
         self._misses = 0  # in a row
-        self._hits = 0  # since the last check of preemptions
-        self._preemptions = 0  # at the last check
-        self._preempted = 0  # checks in a row with too many
+        self._hits = 0  # since the last check, or since there was time for one
+        self._since = -1.0  # time of the last check; negative: begin anew
+        self._waited = 0  # for a CPU until then
+        self._crowded = 0  # checks in a row that found that others want the CPU
         self._skip = 0  # waits to skip
 
     def begin(self) -> bool:
@@ -54,8 +70,8 @@ class SpinBudget:
         if self._skip:
             self._skip -= 1
             return False
-        if not self._hits:
-            self._preemptions = preemptions()
+        if self._since < 0:
+            self._since, self._waited = self._clock(), waited()
         return self.seconds > 0
 
     def hit(self) -> bool:
@@ -66,12 +82,17 @@ class SpinBudget:
         if self._hits < HITS_PER_CHECK:
             return True
         self._hits = 0
-        before, self._preemptions = self._preemptions, preemptions()
-        if self._preemptions - before < MAX_PREEMPTIONS:
-            self._preempted = 0
+        now = self._clock()
+        seconds = now - self._since
+        if seconds < SECONDS_PER_CHECK:
             return True
-        self._skip = min(PREEMPTED_SKIP << self._preempted, MAX_PREEMPTED_SKIP)
-        self._preempted = min(self._preempted + 1, 16)
+        before, self._waited, self._since = self._waited, waited(), now
+        if self._waited - before <= MAX_WAITED * 1e9 * seconds:
+            self._crowded = 0
+            return True
+        self._skip = min(CROWDED_SKIP << self._crowded, MAX_CROWDED_SKIP)
+        self._crowded = min(self._crowded + 1, 16)
+        self._since = -1.0  # waiting during a sleep is not counted
         return False
 
     def miss(self) -> None:
