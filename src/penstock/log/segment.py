@@ -37,7 +37,10 @@ FIRST_GROUP_AT: Final = 4096
 
 LARGE_GROUP: Final = 16 << 10  # bytes, from which on not joining its entries pays off
 
-_FILL_BYTES: Final = 1 << 20
+# The page cache keeps what one write brought in one piece, which ext4 walks through for every later write into it: into
+# pieces of 1 MiB, 1.2 KB took 1.9 µs instead of 1.3, and with a sync 29 instead of 26.
+_FILL_BYTES: Final = 256 << 10
+_GENTLE_BYTES: Final = 1 << 20
 _ZEROS: Final = bytes(_FILL_BYTES)
 
 _MAGIC: Final = b"PENSTOCK"
@@ -137,13 +140,13 @@ def make_file(files: Files, path: str, size: int, *, filled: bool = True, gently
 
     Syncing writes into unwritten space also updates the file system's metadata: measured on ext4, a sync of 1 MiB took
     0.9 ms instead of 0.5 ms. With rare syncs `filled` does not pay off: writing everything twice cost a quarter of the
-    rate of pipelined records of 1 KiB. `gently` pauses in between, to leave the disk to others.
+    rate of pipelined records of 1 KiB. `gently` pauses after every MiB, to leave the disk to others.
     """
     file = files.create(path, size)
     if filled:
         for at in range(0, size, _FILL_BYTES):
             file.write(at, _ZEROS[: size - at])
-            if gently:
+            if gently and not (at + _FILL_BYTES) % _GENTLE_BYTES:
                 file.sync()
                 time.sleep(0.002)
     file.sync()
