@@ -22,7 +22,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (ROOT, os.environ.get("P
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 # ruff: noqa: E402 - the imports need the path
-from benchmarks import machine, spark_executors, spark_nexmark
+from benchmarks import machine, spark_arrow, spark_executors, spark_nexmark, spark_typed
 from benchmarks.broker import BrokerProcess
 from benchmarks.report import Report, percentile
 from benchmarks.settings import scratch
@@ -39,7 +39,7 @@ from penstock.log.file_engine import LogSettings
 from penstock.log.files import OsFiles
 from penstock.log.segment import sequences
 from penstock.log.tables.build import PartitionSpan, build
-from penstock.log.tables.location import TableRef, table_ref
+from penstock.log.tables.location import TYPED_SUFFIX, TableRef, table_ref
 from penstock.log.tables.maintenance import compact
 from penstock.log.tailer import Tailer
 
@@ -178,6 +178,35 @@ class Bench:
         lane = self.compared("from_json, text", "from_json + groupBy of text from the local log", "Parquet", None)
         self.race.add(lane, lambda: grouped(self.source("value string NOT NULL")), lambda: grouped(self.plain()))
 
+    def bound(self) -> None:
+        """What is Spark's and what is ours: the same batches from files, by a source that does nothing else."""
+        files = os.path.join(self.directory, "arrow")
+        spark_arrow.write(self.log, TOPIC, files)
+        self.spark.dataSource.register(spark_arrow.ArrowSource)
+
+        def least() -> None:
+            grouped(self.spark.read.format("arrow-files").option("path", files).load())
+
+        lane = self.compared("from_json, Arrow files", "from_json + groupBy of Arrow files", "Parquet", None)
+        self.race.add(lane, least, lambda: grouped(self.plain()))
+        lane = self.compared("from_json, ours", "from_json + groupBy from the local log", "Arrow files", None)
+        self.race.add(lane, lambda: grouped(self.source(spark_arrow.SCHEMA)), least)
+
+    def typed(self) -> None:
+        """The same sums from columns that the table worker has decoded."""
+        log = os.path.join(self.directory, "typed")
+        shutil.copytree(self.log, log)
+        build_tables(log, self.topic)
+        compact(table_of(log, self.topic))
+        began = time.perf_counter()
+        spark_typed.build(log, table_of(log, self.topic))
+        self.report.add("building the typed table", self.records / (time.perf_counter() - began) / 1e6, "M records/s")
+        made, plain = penstock.spark.table(self.spark, TOPIC + TYPED_SUFFIX, path=log), self.plain()
+        if sorted(spark_typed.grouped_columns(made)) != sorted(grouped(plain)):
+            raise SystemExit("the typed table and from_json give different sums")
+        lane = self.compared("typed table", "groupBy of the typed table", "from_json + groupBy of Parquet", None)
+        self.race.add(lane, lambda: spark_typed.grouped_columns(made), lambda: grouped(plain))
+
     def columns(self) -> None:
         """The same stream with the one column that most queries need: Spark asks no source in Python for fewer."""
         lane = self.compared("stream, value", "streaming read of the value alone", "the same from Parquet", None)
@@ -244,7 +273,7 @@ class Bench:
 
 
 TARGETS = ("grouping", "streaming", "table", "executors")
-OTHERS = ("counting", "text", "columns", "writing", "nexmark", "produce")
+OTHERS = ("bound", "typed", "counting", "text", "columns", "writing", "nexmark", "produce")
 
 
 class FlightBroker(BrokerProcess):

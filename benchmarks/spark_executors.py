@@ -17,7 +17,7 @@ from typing import Self
 
 from benchmarks.spark_data import SCHEMA, TOPIC
 from benchmarks.spark_rounds import Comparison, Race
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql.functions import col, count, from_json
 from pyspark.sql.functions import sum as total
 
@@ -64,10 +64,10 @@ class Driver:
         raise SystemExit(f"{' '.join(self._command)} ended with {self._process.wait()}")
 
 
-def grouped(df: DataFrame) -> None:
+def grouped(df: DataFrame) -> list[Row]:
     """The work: a schema over JSON, and a sum for each country."""
     parsed = df.select(from_json(col("value").cast("string"), SCHEMA).alias("v"))
-    parsed.groupBy("v.country").agg(count("*"), total("v.amount")).collect()
+    return parsed.groupBy("v.country").agg(count("*"), total("v.amount")).collect()
 
 
 def main(master: str, executors: str, log: str) -> None:
