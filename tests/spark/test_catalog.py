@@ -12,6 +12,7 @@ from tests.spark.data_dir import DataDir
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.schemas.schema import Schema, SchemaKind
 from penstock.broker.security.access import ADMINISTRATOR
+from penstock.broker.state.events import RecordsRemoved
 from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.log.tables.location import table_ref
 from penstock.spark import catalog, table, typed
@@ -94,7 +95,29 @@ def test_versions_and_typed_tables(spark: SparkSession, data_dir: DataDir) -> No
     data_dir.broker.topics.change(ADMINISTRATOR, DEFAULT_SCOPE, "orders", TopicSettings(schema="o"))
     data_dir.commit()
     named = table(spark, "orders_typed", columns=["count", "_offset"], **options)
+    assert " Filter " not in str(named._jdf.queryExecution().executedPlan().toString())  # nothing can be gone
     assert [tuple(row) for row in named.where("count > 0").collect()] == [(7, 2)]
     assert table(spark, "orders_typed", version=0, **options).columns[-1] == "id"
     with pytest.raises(SchemaRefused, match="no column 'price'"):
         table(spark, "orders_typed", columns=["price"], **options)
+
+
+def test_typed_rows_that_are_gone(spark: SparkSession, data_dir: DataDir) -> None:
+    ref = table_ref(str(data_dir.root / "tables"), {}, *DEFAULT_SCOPE, "orders", data_dir.create("orders"))
+    data_dir.now -= 10_000_000_000  # µs
+    values = [b'{"id": "%d"}' % number for number in range(6)]
+    expired = data_dir.now + 9_000_000_000
+    data_dir.write("orders", 0, values, expires=[0, 0, 0, expired, 0, 0])
+    for _ in range(4):  # hours later: the first file is as old as the directory
+        data_dir.to_tables()
+    keep_up(ref, [Schema("o", 1, SchemaKind.JSON, FIRST, 0, id=1)], {})
+
+    def seen() -> str:
+        return "".join(sorted(row.id for row in typed(spark, "orders", **data_dir.options).select("id").collect()))
+
+    assert seen() == "01245"
+    data_dir.trim("orders", 0, 2)
+    assert seen() == "245"
+    data_dir.broker.state_log.commit((RecordsRemoved(data_dir.id("orders"), 0, [4]),))
+    data_dir.commit()
+    assert seen() == "25"

@@ -90,14 +90,34 @@ def test_what_is_not_live_any_more_is_not_there(spark: SparkSession, data_dir: D
     data_dir.write("t", 0, [b"%d" % number for number in range(10)])
     at = data_dir.now + 9_000 * SECOND
     data_dir.write("t", 1, [b"never", b"past", b"future"], expires=[0, at, data_dir.now + 90_000 * SECOND])
-    data_dir.to_tables()
+    for _ in range(4):  # hours later: the first file is as old as the directory
+        data_dir.to_tables()
     data_dir.trim("t", 0, 4)
     data_dir.broker.state_log.commit((RecordsRemoved(data_dir.id("t"), 0, [6, 7]),))
     data_dir.commit()
     found = topic(spark, data_dir)
+    assert "penstock" not in plan(found)
     assert rows(found) == rows(source(spark, data_dir))
     values = {bytes(row.value) for row in found.collect()}
     assert values == {b"4", b"5", b"8", b"9", b"never", b"future"}
+
+
+def test_only_files_with_rows_that_are_gone_are_filtered(spark: SparkSession, data_dir: DataDir) -> None:
+    data_dir.create("t")
+    for _ in range(2):
+        data_dir.fill("t", 0, 50)
+        data_dir.to_tables()
+    assert " Filter " not in plan(topic(spark, data_dir))
+    data_dir.trim("t", 0, 10)
+    found = topic(spark, data_dir)
+    counting = plan(found.groupBy().count())
+    assert counting.count("FileScan parquet") == 2 and counting.count("ReadSchema: struct<>") == 1
+    assert found.count() == 90 and rows(found) == rows(source(spark, data_dir))
+    data_dir.broker.state_log.commit((RecordsRemoved(data_dir.id("t"), 0, [70]),))
+    data_dir.commit()
+    data_dir.fill("t", 0, 5)  # in no table yet
+    assert rows(topic(spark, data_dir)) == rows(source(spark, data_dir))
+    assert topic(spark, data_dir).count() == 94
 
 
 def test_a_topic_whose_records_expire(spark: SparkSession, data_dir: DataDir) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
@@ -39,9 +40,10 @@ class Past(NamedTuple):
     """The part of a topic that is read from its table."""
 
     root: str
-    files: list[str]
+    whole: list[str]  # files whose rows are all visible
+    cut: list[str]  # files with rows that are not: only these are filtered, so that others need no more columns
     ends: dict[int, int]
-    hidden: list[Column]  # conditions of invisible rows; empty: all are visible
+    hidden: list[Column]  # conditions of the invisible rows
 
 
 def table(
@@ -76,15 +78,19 @@ def table(
     schema = _schema(given, columns)
     if version is not None or timestamp is not None:
         past, _ = budget.call(lambda: look(connect(connection), topic, Moment(version, timestamp)))
-        return _past(spark, topic, past, schema) if past.files else spark.createDataFrame([], schema)
+        return _united(_past(spark, topic, past, schema) or [spark.createDataFrame([], schema)])
     past, bounds = budget.call(lambda: look(connect(connection), topic))
     starts = {place: max(found.start, past.ends.get(place.partition, 0)) for place, found in bounds.items()}
     tail = {place: start for place, start in starts.items() if start < bounds[place].high_watermark}
-    parts = [_past(spark, topic, past, schema)] if past.files else []
+    parts = _past(spark, topic, past, schema)
     if tail or not parts:
         passed_on = connection | {name: text for name in TAKEN if (text := given.text(name)) is not None}
         parts.append(_tail(spark, passed_on, tail or starts, bounds, schema))
-    return parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
+    return _united(parts)
+
+
+def _united(parts: Sequence[DataFrame]) -> DataFrame:
+    return reduce(lambda some, more: some.unionByName(more), parts)
 
 
 def _checked(given: OptionValues) -> dict[str, str]:
@@ -121,7 +127,7 @@ def look(log: Log, topic: str, moment: Moment | None = None) -> tuple[Past, dict
     if not bounds:
         raise TopicMissing(f"There is no topic {topic!r} (or this user may not read it). Create it first")
     if info is None or found is None:
-        return Past("", [], {}, []), bounds
+        return Past("", [], [], {}, []), bounds
     return _visible(info, found, {place.partition: inner for place, inner in bounds.items()}), bounds
 
 
@@ -137,6 +143,7 @@ def _visible(info: TableInfo, found: Table, bounds: Mapping[int, Bounds]) -> Pas
     """The visible rows of the table: without those removed by retention, expiry or deletion."""
     files: list[TableFile] = []
     hidden: list[Column] = []
+    cut: set[str] = set()
     for partition, inner in bounds.items():
         start = max(inner.start, info.gone_below.get(partition, 0))
         some = [file for file in found.extents(partition) if file.end > start and file.max_timestamp > info.horizon]
@@ -145,29 +152,38 @@ def _visible(info: TableInfo, found: Table, bounds: Mapping[int, Bounds]) -> Pas
         gone = [offset for offset in info.gone.get(partition, ()) if any(f.first <= offset < f.end for f in some)]
         if gone:
             hidden.append((F.col("partition") == partition) & F.col("offset").isin(gone))
+        cut.update(f.path for f in some if f.first < start or any(f.first <= offset < f.end for offset in gone))
         files += some
+    cut.update(file.path for file in files if file.may_expire or file.min_timestamp <= info.horizon)
     if any(file.min_timestamp <= info.horizon for file in files):
         hidden.append(F.col("timestamp") <= F.timestamp_micros(F.lit(info.horizon)))
     if any(file.may_expire for file in files):
         hidden.append(F.col("expires").isNotNull() & (F.col("expires") <= F.timestamp_micros(F.lit(info.now))))
-    uris = found.store.uris(file.path for file in files)
-    return Past(for_spark(found.store.uri), [literal(for_spark(uri)) for uri in uris], found.ends(), hidden)
+
+    def uris(concerned: bool) -> list[str]:
+        paths = (file.path for file in files if (file.path in cut) is concerned)
+        return [literal(for_spark(uri)) for uri in found.store.uris(paths)]
+
+    return Past(for_spark(found.store.uri), uris(False), uris(True), found.ends(), hidden)
 
 
-def _past(spark: SparkSession, topic: str, past: Past, schema: StructType) -> DataFrame:
+def _past(spark: SparkSession, topic: str, past: Past, schema: StructType) -> list[DataFrame]:
     stored = StructType([field for field in full_schema(*OPTIONAL) if field.name not in ("topic", "timestampType")])
     stored = stored.add(StructField("expires", TimestampType())).add(StructField("position", LongType()))
     # Local files have sidecars, which Hadoop verifies by default; object stores rely on page checksums.
     reader = spark.read.schema(stored).option("basePath", past.root)
-    rows = reader.option("parquet.page.verify-checksum.enabled", "true").parquet(*past.files)
-    for condition in past.hidden:
-        rows = rows.where(~condition)
+    reader = reader.option("parquet.page.verify-checksum.enabled", "true")
+    parts = [reader.parquet(*files) for files in (past.whole, past.cut) if files]
+    if past.cut:
+        for condition in past.hidden:
+            parts[-1] = parts[-1].where(~condition)
     # All columns of the source are nullable, and those of a table should be too; a plain literal is not.
     constant = {
         "topic": F.nullif(F.lit(topic), F.lit("")),
         "timestampType": F.nullif(F.lit(LOG_APPEND_TIME), F.lit(0)),
     }
-    return rows.select(*(constant.get(name, F.col(name)).alias(name) for name in schema.names))
+    columns = [constant.get(name, F.col(name)).alias(name) for name in schema.names]
+    return [rows.select(*columns) for rows in parts]
 
 
 def _tail(

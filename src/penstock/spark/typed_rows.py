@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from pyspark.sql.pandas.types import from_arrow_type
@@ -18,6 +18,7 @@ from penstock.spark.sessions import check_workers
 from penstock.spark.table_location import Moment, for_spark, literal, version_at
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
@@ -69,15 +70,45 @@ def read_typed(spark: SparkSession, info: TableInfo, moment: Moment, columns: Se
     if not files:
         return spark.createDataFrame([], StructType([schema[name] for name in names]))
     rows = spark.read.schema(schema).option("basePath", for_spark(info.url)).parquet(*files)
-    for condition in hidden_rows(info):
+    for condition in hidden_rows(info, _statistics(found)):
         rows = rows.where(~condition)
     return rows.select(*map(quoted, names))  # Spark appends partition columns at the end
 
 
-def hidden_rows(info: TableInfo) -> list[Column]:
-    """The conditions of rows whose records were removed or have expired: the table itself loses them later."""
+class Statistics(NamedTuple):
+    """What the table's log says of a file; None: nothing."""
+
+    partition: int
+    first: int | None
+    earliest: datetime | None  # at most this
+    expires: bool = True  # whether any row may have an expiry time
+
+
+def _statistics(found: DeltaTable) -> list[Statistics]:
+    import pyarrow as pa
+
+    actions = pa.table(found.get_add_actions(flatten=True))
+    wanted = ["partition._partition", "min._offset", "min._timestamp", "null_count._expires", "num_records"]
+    files = []
+    for action in actions.select([name for name in wanted if name in actions.schema.names]).to_pylist():
+        partition, first, earliest, nulls, rows = map(action.get, wanted)
+        files.append(Statistics(partition, first, earliest, nulls is None or nulls != rows))
+    return files
+
+
+def hidden_rows(info: TableInfo, files: Sequence[Statistics]) -> list[Column]:
+    """The conditions of rows whose records were removed or have expired: the table itself loses them later. Those that
+    no file can have are left out, because Spark would read the columns of a condition for every query."""
     partition, offset, expires = F.col("_partition"), F.col("_offset"), F.col("_expires")
-    below = [(partition == number) & (offset < start) for number, start in info.gone_below.items()]
-    single = [(partition == number) & offset.isin(list(gone)) for number, gone in info.gone.items()]
-    found = [*below, *single, expires.isNotNull() & (expires <= F.timestamp_micros(F.lit(info.now)))]
-    return [*found, F.col("_timestamp") <= F.timestamp_micros(F.lit(info.horizon))] if info.horizon else found
+    horizon = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=info.horizon)
+    found = [
+        (partition == number) & (offset < start)
+        for number, start in info.gone_below.items()
+        if any(file.partition == number and (file.first is None or file.first < start) for file in files)
+    ]
+    found += [(partition == number) & offset.isin(list(gone)) for number, gone in info.gone.items()]
+    if any(file.expires for file in files):
+        found.append(expires.isNotNull() & (expires <= F.timestamp_micros(F.lit(info.now))))
+    if info.horizon and any(file.earliest is None or file.earliest <= horizon for file in files):
+        found.append(F.col("_timestamp") <= F.timestamp_micros(F.lit(info.horizon)))
+    return found
