@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from itertools import chain
-from typing import Final
+from typing import Final, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -48,7 +48,7 @@ def write(log: str, topic: str, directory: str) -> None:
     from penstock.spark.source import PenstockReader
 
     os.makedirs(directory, exist_ok=True)
-    reader = PenstockReader(StructType.fromDDL(SCHEMA), {"path": log, "subscribe": topic})
+    reader = PenstockReader(cast("StructType", StructType.fromDDL(SCHEMA)), {"path": log, "subscribe": topic})
     for number, task in enumerate(reader.partitions()):
         batches = reader.read(task)
         first = next(batches)
