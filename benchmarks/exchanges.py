@@ -274,9 +274,9 @@ def felix_publish(streams: Streams) -> Turn:
 def felix_cache(streams: Streams, verb: str, size: int = 256) -> Turn:
     """One put or get of a value that is there."""
     scope = {"tenant_id": "bench", "namespace": "default", "cache": "primary", "key": "key-1"}
-    value = {"value": os.urandom(size), "ttl_ms": None}
-    streams.publish(frame(msgspec.json.encode({"type": "cache_put", **scope, "request_id": 1, **value})))
-    request = {"type": f"cache_{verb}", **scope, "request_id": 1, **(value if verb == "put" else {})}
+    put = {"type": "cache_put", **scope, "value": os.urandom(size), "request_id": 1, "ttl_ms": None}
+    streams.publish(frame(msgspec.json.encode(put)))
+    request = put if verb == "put" else {"type": f"cache_{verb}", **scope, "request_id": 1}
     data = frame(msgspec.json.encode(request))
     expected = streams.publish(data)
     assert expected > HEADER_SIZE, expected

@@ -127,9 +127,10 @@ def _latency(run: Run, report: Report, rivals: Rivals, size: int, fan_out: int) 
 
 def _cache(run: Run, report: Report, rivals: Rivals, name: str) -> None:
     scope = {**SCOPE, "cache": "primary"}
-    value: dict[str, object] = {"value": os.urandom(256), "ttl_ms": None} if name == "put" else {}
-    frames = tuple(
-        _json(type=f"cache_{name}", **scope, key=f"key-{number}", request_id=1, **value)
+    value: dict[str, object] = {"value": os.urandom(256)} if name == "put" else {}
+    ttl: dict[str, object] = {"ttl_ms": None} if name == "put" else {}
+    frames = tuple(  # fields in the order of the original's clients
+        _json(type=f"cache_{name}", **scope, key=f"key-{number}", **value, request_id=1, **ttl)
         for number in range(CONCURRENCY)
     )
     count, warm_up = (2000, 200) if run.quick else (20_000, 2000)

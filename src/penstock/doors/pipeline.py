@@ -245,10 +245,7 @@ class RequestPipeline(ABC):
         finally:
             self._dispatching = False
             metrics.caller = before
-        try:
-            self.replies.flush()
-        except Exception as error:  # noqa: BLE001 - as above
-            self._abandon(error)
+        self._flush()
         if self.state is DRAINING and self._idle and self.replies.empty:
             self._change(ConnectionEvent.DRAINED)
             self.discard()
@@ -268,8 +265,16 @@ class RequestPipeline(ABC):
         finally:
             self._dispatching = False
             metrics.caller = before
-        if self.state is not OPEN or not self.replies.waiting:
-            self.work()  # there is something to send or to close
+        if self.state is not OPEN:
+            self.work()  # there is something to close
+        elif not self.replies.waiting:
+            self._flush()
+
+    def _flush(self) -> None:
+        try:
+            self.replies.flush()
+        except Exception as error:  # noqa: BLE001 - `_abandon` logs it
+            self._abandon(error)
 
     def dispatch(self) -> None:
         """Execute requests until there are no more, the next one must wait, or the turn is over."""

@@ -67,7 +67,7 @@ class ReplyQueue:
         of the request that stay in memory until then."""
         if self._discarded:
             return
-        if after is None and not self.waiting:
+        if not self.waiting and (after is None or after.state is COMMITTED):
             self.held_bytes += len(data)
             self._ready.append(data)
             return

@@ -20,6 +20,8 @@ def make_room_and_put(
     store: Store, name: CacheName, key: str, value: bytes, deadline: int, now: int
 ) -> list[tuple[CacheName, str]]:
     """As a cache in memory does it. What had to go, first of all what was not asked for longest."""
+    if store.set_if_room(name, key, value, deadline, now):
+        return []
     victims = store.victims(name, key, value)
     for entry in victims:
         store.remove(entry)
@@ -177,6 +179,19 @@ def test_to_replace_a_value_by_a_larger_one_takes_room_from_others_only() -> Non
     assert put(store, A, "k", bytes(ROOM - CACHE_BYTES - ENTRY_BYTES - 1)) == ["l"]
     assert len(store) == 1
     assert store.bytes == ROOM
+
+
+def test_a_value_is_set_without_a_search_for_others_to_evict_if_there_is_room() -> None:
+    store = Store(ROOM, 3)
+    assert not store.set_if_room(A, "k", b"v", NEVER, 0), "an empty cache also takes room"
+    put(store, A, "k", b"v")
+    assert store.set_if_room(A, "l", b"w", 5, 0)
+    assert store.set_if_room(A, "k", b"x", NEVER, 0)
+    assert store.set_if_room(A, "m", b"y", NEVER, 0)
+    assert not store.set_if_room(A, "n", b"z", NEVER, 0), "there is one too many"
+    assert not store.set_if_room(A, "k", bytes(ROOM), NEVER, 0), "there is no room for it"
+    assert [got(store, A, key) for key in "klmn"] == [b"x", b"w", b"y", None]
+    assert got(store, A, "l", 5) is None
 
 
 @pytest.mark.parametrize("there", [True, False])

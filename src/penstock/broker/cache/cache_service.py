@@ -265,6 +265,8 @@ class _MemoryBackend:
 
     def set(self, cache: CacheName, key: str, value: bytes, deadline: int, now: int) -> CommitGroup:
         store = self.store
+        if store.set_if_room(cache, key, value, deadline, now):
+            return SETTLED
         victims = store.victims(cache, key, value)
         if victims:
             self._metrics.cache_evicted += len(victims)

@@ -187,14 +187,32 @@ class Store:
                 owner = self._tenants[name.scope.tenant] = TenantEntries(name.scope.tenant)
             cache = self._caches[name] = Cache(name, owner)
             self._add_bytes(owner, CACHE_BYTES)
+        self._assign(cache, cache.entries.get(key), key, value, _size(key, value), deadline, now)
+
+    def set_if_room(self, name: CacheName, key: str, value: bytes, deadline: int, now: int) -> bool:
+        """`set`, if there is room without evicting anything and the cache is not empty; otherwise False, and nothing
+        has changed. For most values this is all."""
+        cache = self._caches.get(name)
+        if cache is None:
+            return False
         entry = cache.entries.get(key)
+        size = _size(key, value)
+        more, count = (size, 1) if entry is None else (size - entry.size, 0)
+        if self.bytes + more > self._max_bytes or self._count + count > self._max_entries:
+            return False
+        self._assign(cache, entry, key, value, size, deadline, now)
+        return True
+
+    def _assign(
+        self, cache: Cache, entry: Entry | None, key: str, value: bytes, size: int, deadline: int, now: int
+    ) -> None:
+        """Set a value of this size, in the entry if there is one."""
         if entry is None:
             entry = cache.entries[key] = Entry(cache, key)
             cache.owner.order[entry] = None
             self._count += 1
         else:
             cache.owner.order.move_to_end(entry)
-        size = _size(key, value)
         self._add_bytes(cache.owner, size - entry.size)
         entry.size = size
         entry.value = value

@@ -31,15 +31,17 @@ from penstock.doors.pipeline import NO_SLICES, RequestPipeline
 from penstock.doors.reply import Outcome
 from penstock.doors.session import OPEN
 from penstock.doors.streams import StreamChannel
-from penstock.log.engine import CommitGroup
+from penstock.log.engine import COMMITTED, CommitGroup
 from penstock.wire.felix.codec.binary import decode_batch
 from penstock.wire.felix.codec.dialects import ORIGINAL
 from penstock.wire.felix.errors import Malformed
-from penstock.wire.felix.frames import ACKED, BATCH, KEYED, BadFrame, Code, Frame, Framer
+from penstock.wire.felix.frames import ACKED, BATCH, HEADER_SIZE, KEYED, BadFrame, Code, Frame, Framer, is_whole
 from penstock.wire.felix.messages import Auth, UnknownRequest, decode_request
 
 JSON_UNIT: Final = 12  # as a power of two: bytes that count as one more request of a turn
 BINARY_UNIT: Final = 14
+SHORT: Final = 1 << JSON_UNIT  # bytes of a request that counts as one
+_CACHE: Final = b'{"type":"cache_'  # as most clients begin requests that need not wait for anything
 _SERVE: Final = Action.SERVE
 _PUBLICATION: Final = BATCH | ACKED | KEYED  # flags of batches to publish
 
@@ -58,6 +60,7 @@ class RequestStream(RequestPipeline):
         self._allowance = connection.allowance
         self._turn.unauthenticated = connection.broker.access.enforced
         self._frames = Framer(settings.max_frame)
+        self._short = min(SHORT, settings.max_frame)
         self._context = FelixContext(connection, channel, self.replies, settings)
         self._ended = False  # the client has ended the stream
         self._exhausted = True  # no whole frame is left
@@ -90,6 +93,20 @@ class RequestStream(RequestPipeline):
             self._stream.close()
 
     # -- requests
+
+    def _sole_request(self, data: bytes) -> Any:
+        """A short request about a cache, which needs neither a framer nor a turn of its own."""
+        if (
+            len(data) > self._short
+            or not (self._drained and self._frames.empty)
+            or not data.startswith(_CACHE, HEADER_SIZE)
+            or not is_whole(data)
+            or self._context.state is State.NEW
+            or self._turns.exhausted
+            or self._congested
+        ):
+            return None
+        return self._decode(Frame(0, data[HEADER_SIZE:]))
 
     def feed(self, data: bytes) -> None:
         self._frames.feed(data)
@@ -239,15 +256,18 @@ class RequestStream(RequestPipeline):
         return failure(self._context.dialect, request, error)
 
     def _enqueue(self, request: Any, data: bytes, after: CommitGroup | None) -> None:
-        self.replies.enqueue(data, after, None if after is None else self._on_failure(request), _size(request))
+        if after is None or after.state is COMMITTED:  # as for most caches
+            self.replies.enqueue(data, after)
+        else:
+            self.replies.enqueue(data, after, self._on_failure(request), _size(request))
 
     def _refuse(self, request: Any, error: Exception) -> None:
         if isinstance(request, ProduceBatch) and len(request.publications) > 1 and isinstance(error, EXPECTED):
-            self._execute_alone(request)
+            self._execute_each(request)
         else:
             self._tell(request, error)
 
-    def _execute_alone(self, batch: ProduceBatch) -> None:
+    def _execute_each(self, batch: ProduceBatch) -> None:
         """Execute publications that were refused together one by one: each gets its own reply."""
         for each in batch.split():
             if self._over:

@@ -23,6 +23,7 @@ HEADER_SIZE: Final = 12
 MAX_FRAME: Final = 16 << 20  # bytes of payload, unless another limit is configured
 
 _HEADER: Final = struct.Struct(">4sHHI")  # magic, version, flags, length
+_JSON: Final = _HEADER.pack(MAGIC, VERSION, 0, 0)[:8]  # the start of every frame of JSON
 
 
 class Flag(enum.IntFlag):
@@ -143,6 +144,11 @@ def _recognise(start: bytes) -> None:
 
 def _bad_magic() -> BadFrame:
     return BadFrame(Code.BAD_MAGIC, "this is no Felix frame: it does not begin with FLX1")
+
+
+def is_whole(data: bytes) -> bool:
+    """Whether these bytes, which are longer than a header, are exactly one frame of JSON."""
+    return data.startswith(_JSON) and int.from_bytes(data[8:HEADER_SIZE]) == len(data) - HEADER_SIZE
 
 
 def frame(payload: bytes, flags: int = 0) -> bytes:
