@@ -318,3 +318,14 @@ def test_values_of_one_length_become_the_same_batch_as_any_others(
     open_batch = OpenBatch(P, 40, door)
     open_batch.extend(values, None, None, None, stamp)
     assert build_equal(P, 40, 77, EqualValues(data, 0, count, length), stamp, door) == open_batch.build(77)
+
+
+@given(st.integers(1, 200), st.integers(0, 12), st.booleans(), st.data())
+def test_values_are_read_in_any_part_of_a_batch(count: int, length: int, odd: bool, data: st.DataObject) -> None:
+    """Many of one length are cut out together; one of another length, without a change of the sum, is enough not to."""
+    values = [number.to_bytes(2).ljust(length, b".")[:length] for number in range(count)]
+    if odd and count > 1 and length:
+        values[0], values[-1] = values[0][:-1], values[-1] + b"!"
+    first = data.draw(st.integers(0, count - 1))
+    end = data.draw(st.integers(first, count))
+    assert check(batch_of(values)).values(first, end) == values[first:end]

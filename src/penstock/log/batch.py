@@ -71,6 +71,7 @@ def _padded(size: int) -> int:
 _PADDING: Final = tuple(bytes(n) for n in range(8))
 _LARGE: Final = 1024  # bytes of a value, on average, from which on values are not joined before the whole batch is
 _USUAL_COUNT: Final = 4096  # largest count of which the offsets are cached
+_MANY: Final = 32  # values of one length that are cut out in one call
 
 
 def _offsets(lengths: Iterable[int]) -> bytes:
@@ -263,6 +264,21 @@ def build_equal(partition: int, base_offset: int, position: int, values: EqualVa
     return join_with_checksum((before, values.joined(), _PADDING[_pad(size)] + _PADDING[4]))
 
 
+def _cut(data: bytes, at: int, count: int, length: int) -> list[bytes]:
+    """`count` values of one length, one after the other from `at` on: in one call for many of them."""
+    layout, end = _values_layout(length), at + count * length
+    values: list[bytes] = []
+    for _ in range(count // _MANY):
+        values += layout.unpack_from(data, at)
+        at += layout.size
+    return values + [data[start : start + length] for start in range(at, end, length)]
+
+
+@lru_cache(64)
+def _values_layout(length: int) -> struct.Struct:
+    return struct.Struct(f"{length}s" * _MANY)
+
+
 def _add(parts: list[bytes], section: bytes) -> None:
     if section:
         parts.append(section)
@@ -395,8 +411,19 @@ class Batch:
         if end - first == 1:  # a reader that fetches one record at a time
             a, b = _PAIR.unpack_from(data, at["value_offsets"] + 4 * first)
             return [data[start + a : start + b]]
+        length = self.value_bytes // self.count
+        if end - first >= _MANY and self._equally_long(length):
+            return _cut(data, start + first * length, end - first, length)
         offsets = self._ints(at["value_offsets"], self.count + 1)[first : end + 1].tolist()
         return [data[start + a : start + b] for a, b in pairwise(offsets)]
+
+    def _equally_long(self, length: int) -> bool:
+        """Whether all values have this length, which is not 0: as in most batches of many."""
+        count = self.count
+        if count > _USUAL_COUNT or not length or length * count != self.value_bytes:
+            return False
+        start = self.sections()["value_offsets"]
+        return self.data[start : start + 4 * count + 4] == _equal_offsets(length, count)
 
     def keys(self, first: int, end: int) -> list[bytes | None]:
         if not self.flags & KEYS:

@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import Final, NamedTuple, TypeAlias
 
 from penstock.equal_values import EqualValues
-from penstock.log.batch import EXPIRES, RecordSlice
+from penstock.log.batch import EXPIRES, KEYS, RecordSlice
 
 FOREVER: Final = 1 << 62  # µs since 1970
 MAX_ENCODINGS: Final = 16  # cached per chunk; beyond it the oldest is dropped
@@ -286,7 +286,7 @@ class _ChunkBuilder:
         self._at = taken.end_offset
         self._left -= len(values)
         self._room -= size
-        self._size += sum(map(len, values))
+        self._size += sum(map(len, values)) if taken.batch.flags & KEYS else size
         if lifetime or taken.batch.flags & EXPIRES:
             self._until = min(self._until, _expires_first(taken, lifetime))
         if self._left <= 0 or self._room <= 0:
