@@ -19,7 +19,7 @@ from benchmarks.report import Report
 from benchmarks.settings import Run
 
 from penstock.flight.reading import Reader, Source
-from penstock.log.arrow import STORED, LiveView, schema_of
+from penstock.log.arrow import STORED, VisibleRows, schema_of
 from penstock.log.committer import InlineCommitter
 from penstock.log.engine import Durability, Records, partition_id
 from penstock.log.file_engine import FileEngine, LogSettings
@@ -106,12 +106,12 @@ def _table(run: Run) -> TableRef:
 
 
 def _scan(reader: Reader, source: Source, columns: tuple[str, ...]) -> None:
-    found = sum(map(len, reader.read(source, 0, source.end, columns, LiveView(0))))
+    found = sum(map(len, reader.read(source, 0, source.end, columns, VisibleRows(0))))
     assert found == source.end
 
 
 def _aggregate(reader: Reader, source: Source) -> None:
-    batches = reader.read(source, 0, source.end, ("value", "timestamp"), LiveView(0))
+    batches = reader.read(source, 0, source.end, ("value", "timestamp"), VisibleRows(0))
     stream = pa.RecordBatchReader.from_batches(schema_of(("value", "timestamp")), batches)
     with duckdb.connect(config={"threads": 1}) as connection:
         connection.register("stream", stream)

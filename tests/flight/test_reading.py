@@ -14,13 +14,13 @@ from tests.flight.directories import Directory
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.security.access import ANONYMOUS as ME
 from penstock.flight.reading import Lost, NotWritten, Reader, Source, pieces, shares
-from penstock.log.arrow import LiveView
+from penstock.log.arrow import VisibleRows
 from penstock.log.engine import partition_id
 from penstock.log.files import OsFiles
 from penstock.log.tables.location import table_ref
 from penstock.log.tailer import Tailer
 
-NOW = LiveView(1)
+NOW = VisibleRows(1)
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def source_of(directory: Directory, end: int = 100) -> Source:
 
 
 def reader_of(directory: Directory) -> Reader:
-    return Reader(Tailer(OsFiles(str(directory.root))), patience=0.05)
+    return Reader(Tailer(OsFiles(str(directory.root))), catch_up_seconds=0.05)
 
 
 def offsets(reader: Reader, source: Source, start: int, end: int) -> list[int]:
@@ -80,7 +80,7 @@ def test_what_is_committed_and_in_no_file_is_waited_for_and_then_told(directory:
         if next(looks, None) == 2:
             directory.fill("t", 0, 100, 10)
 
-    patient = Reader(reader.tailer, patience=30)
+    patient = Reader(reader.tailer, catch_up_seconds=30)
     batches = patient.read(source, 100, 110, ["offset"], NOW, check)
     assert [offset for batch in batches for offset in batch.column("offset").to_pylist()] == list(range(100, 110))
 
@@ -95,7 +95,7 @@ def test_a_reader_can_be_stopped_also_while_it_waits_or_finds_nothing_live(direc
     reader, source = reader_of(directory), source_of(directory, 110)
     with pytest.raises(Stopped):
         list(reader.read(source, 105, 110, ["offset"], NOW, stop))
-    dead = LiveView(1, gone_below=1000)
+    dead = VisibleRows(1, gone_below=1000)
     assert list(reader.read(source, 0, 100, ["offset"], dead)) == []
     with pytest.raises(Stopped):
         list(reader.read(source, 0, 100, ["offset"], dead, stop))

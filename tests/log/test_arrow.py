@@ -14,14 +14,14 @@ from penstock.log import columns as columns_module
 from penstock.log.arrow import (
     RECORD,
     STORED,
-    LiveView,
     UnusableColumns,
+    VisibleRows,
     columns_of,
-    live,
-    live_columns,
+    only_visible,
     record_batches,
     schema_of,
     stored_batch,
+    visibility_columns,
 )
 from penstock.log.batch import Batch, BatchDamaged, Headers, OpenBatch, RecordSlice, check
 from penstock.log.engine import PartitionId, partition_id
@@ -164,18 +164,18 @@ def test_a_large_batch_is_not_copied_and_small_ones_are_merged() -> None:
 @pytest.mark.parametrize(
     ("view", "kept"),
     [
-        (LiveView(now=10), [0, 2, 3, 4]),
-        (LiveView(now=9), [0, 1, 2, 3, 4]),
-        (LiveView(now=50), [0, 3, 4]),
-        (LiveView(now=9, horizon=1001), [2, 3, 4]),
-        (LiveView(now=9, gone_below=2), [2, 3, 4]),
-        (LiveView(now=10, horizon=1000, gone_below=1, gone=(3, 9)), [2, 4]),
+        (VisibleRows(now=10), [0, 2, 3, 4]),
+        (VisibleRows(now=9), [0, 1, 2, 3, 4]),
+        (VisibleRows(now=50), [0, 3, 4]),
+        (VisibleRows(now=9, horizon=1001), [2, 3, 4]),
+        (VisibleRows(now=9, gone_below=2), [2, 3, 4]),
+        (VisibleRows(now=10, horizon=1000, gone_below=1, gone=(3, 9)), [2, 4]),
     ],
 )
-def test_what_is_live(view: LiveView, kept: list[int]) -> None:
+def test_what_is_live(view: VisibleRows, kept: list[int]) -> None:
     rows: list[Row] = [(None, b"%d" % index, (), expires) for index, expires in enumerate([0, 10, 50, 0, 0])]
-    (batch,) = record_batches([whole(stored(rows))], "t", live_columns(["value"]))
-    found = live(batch, ["value"], view)
+    (batch,) = record_batches([whole(stored(rows))], "t", visibility_columns(["value"]))
+    found = only_visible(batch, ["value"], view)
     assert found.schema == schema_of(["value"])
     assert found.column("value").to_pylist() == [b"%d" % index for index in kept]
 

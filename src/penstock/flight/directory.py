@@ -34,7 +34,7 @@ from penstock.flight.errors import (
 )
 from penstock.flight.log import Published, SchemaText, Staged, TableInfo, TopicPartition
 from penstock.flight.reading import Lost, NotWritten, Reader, Source, shares
-from penstock.log.arrow import LiveView
+from penstock.log.arrow import VisibleRows
 from penstock.log.engine import Bounds, partition_id
 from penstock.log.errors import LogError, OffsetOutOfRange, TableDamaged, TableUnreadable
 from penstock.log.tables.location import TableRef, table_ref, typed_ref
@@ -68,7 +68,7 @@ class DirectoryLog:
         with _plainly(path):
             check_scope(scope)
             self._offline = OfflineLog.open(path)
-        self._reader = Reader(self._offline.tailer, patience=0.0)
+        self._reader = Reader(self._offline.tailer, catch_up_seconds=0.0)
 
     def topics(self) -> dict[str, int]:
         with _plainly(self._path):
@@ -126,10 +126,10 @@ class DirectoryLog:
                 )
             self._check_table(source, start, end)
             view = self._offline.view(topic, tp.partition, self._clock())
-        return self._read(source, start, end, columns, _live_view(view))
+        return self._read(source, start, end, columns, _visible_rows(view))
 
     def _read(
-        self, source: Source, start: int, end: int, columns: Sequence[str], view: LiveView
+        self, source: Source, start: int, end: int, columns: Sequence[str], view: VisibleRows
     ) -> Iterator[pa.RecordBatch]:
         with _plainly(self._path):
             yield from self._reader.read(source, start, end, columns, view)
@@ -214,8 +214,8 @@ def _ends(ref: TableRef) -> dict[int, int] | None:
     return None if table is None else table.ends()
 
 
-def _live_view(view: VisibilityFilter) -> LiveView:
-    return LiveView(view.now, view.horizon, view.removed.below, sorted(view.removed.single))
+def _visible_rows(view: VisibilityFilter) -> VisibleRows:
+    return VisibleRows(view.now, view.horizon, view.removed.below, sorted(view.removed.single))
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.log import header_scan
-from penstock.log.arrow import ROWS, LiveView, live, live_columns, record_batches
+from penstock.log.arrow import ROWS, VisibleRows, only_visible, record_batches, visibility_columns
 from penstock.log.engine import PartitionId, number_of
 from penstock.log.errors import OffsetOutOfRange, TableDamaged
 from penstock.log.tables.location import TableRef
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.log.tables.table import Table
 
 BATCH_BYTES: Final = 4 << 20  # most bytes of a record batch, unless a single record has more
-PATIENCE: Final = 5.0  # seconds that a record may take from its commit until it is in a file
+CATCH_UP_SECONDS: Final = 5.0  # seconds that a record may take from its commit until it is in a file
 POLL: Final = 0.01
 KEPT_TABLES: Final = 64
 KEPT_SECONDS: Final = 10.0  # after which a table is reopened: its files may have been rewritten
@@ -70,12 +70,16 @@ class Reader:
     """Thread-safe."""
 
     def __init__(
-        self, tailer: Tailer, *, patience: float = PATIENCE, on_damage: Callable[[TableDamaged], None] = _ignore
+        self,
+        tailer: Tailer,
+        *,
+        catch_up_seconds: float = CATCH_UP_SECONDS,
+        on_damage: Callable[[TableDamaged], None] = _ignore,
     ) -> None:
         """`on_damage` is called for damage to a table before the error is raised."""
         self.tailer = tailer
         self._on_damage = on_damage
-        self._patience = patience
+        self._catch_up_seconds = catch_up_seconds
         self._tables: dict[str, tuple[float, Table | None]] = {}
         self._lock = threading.Lock()
 
@@ -85,26 +89,26 @@ class Reader:
         start: int,
         end: int,
         columns: Sequence[str],
-        view: LiveView,
+        view: VisibleRows,
         check: Callable[[], None] = _nothing,
     ) -> Iterator[pa.RecordBatch]:
         """The visible records from `start` to `end`, which must be committed. `check` is called repeatedly, and may
         raise to stop the read. Raises Lost, NotWritten, LogDamaged, and errors of the table's storage.
         """
-        wanted = live_columns(columns)
+        wanted = visibility_columns(columns)
         at, since = start, time.monotonic()
         while at < end:
             before = at
             for batch in self._run(source, at, end, wanted):
                 check()
                 at = int(batch.column("offset")[-1].as_py()) + 1
-                alive = live(batch, columns, view)
+                alive = only_visible(batch, columns, view)
                 if len(alive):
                     yield from pieces(alive)
                 since = time.monotonic()  # time spent by the client is not the broker's delay
             if at == before:
                 check()
-                if time.monotonic() - since > self._patience:
+                if time.monotonic() - since > self._catch_up_seconds:
                     self.tailer.check_end()  # raises if it was lost
                     raise NotWritten(
                         f"offsets {at} to {end} are committed, but not in a file yet: ask again in a moment"
@@ -252,7 +256,7 @@ class Reader:
 
     def _patiently(self, look: Callable[[], T]) -> T:
         """Retry until a committed record is in a file, up to a timeout."""
-        limit = time.monotonic() + self._patience
+        limit = time.monotonic() + self._catch_up_seconds
         while True:
             try:
                 return look()

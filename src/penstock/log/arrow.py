@@ -317,7 +317,7 @@ _COLUMN: Final[dict[str, Any]] = {
 # -- visible records
 
 
-class LiveView(NamedTuple):
+class VisibleRows(NamedTuple):
     """Determines which records of a partition are visible at one moment, for readers in another process."""
 
     now: int  # µs since 1970
@@ -326,13 +326,13 @@ class LiveView(NamedTuple):
     gone: Sequence[int] = ()
 
 
-def live_columns(columns: Sequence[str]) -> list[str]:
-    """The columns that `live` needs to return these."""
+def visibility_columns(columns: Sequence[str]) -> list[str]:
+    """The columns that `only_visible` needs to return these."""
     return [*columns, *(name for name in ("offset", "timestamp", "expires") if name not in columns)]
 
 
-def live(batch: pa.RecordBatch, columns: Sequence[str], view: LiveView) -> pa.RecordBatch:
-    """`columns` of the rows that are neither expired nor removed; `batch` has the columns of `live_columns`."""
+def only_visible(batch: pa.RecordBatch, columns: Sequence[str], view: VisibleRows) -> pa.RecordBatch:
+    """`columns` of the rows that are neither expired nor removed; `batch` has the columns of `visibility_columns`."""
     alive = None
     expires = batch.column("expires")
     if expires.null_count < len(expires):

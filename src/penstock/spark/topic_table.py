@@ -36,7 +36,7 @@ TAKEN: Final = ("minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "re
 """Options that are passed on to the source, besides connection options."""
 
 
-class Past(NamedTuple):
+class TablePart(NamedTuple):
     """The part of a topic that is read from its table."""
 
     root: str
@@ -118,7 +118,7 @@ def _schema(given: OptionValues, columns: Sequence[str] | None) -> StructType:
     return schema
 
 
-def look(log: Log, topic: str, moment: Moment | None = None) -> tuple[Past, dict[TopicPartition, Bounds]]:
+def look(log: Log, topic: str, moment: Moment | None = None) -> tuple[TablePart, dict[TopicPartition, Bounds]]:
     """The newest version of the table, and then the bounds of the topic: in this order, or the table could be ahead of
     the topic."""
     info = log.table(topic)
@@ -127,7 +127,7 @@ def look(log: Log, topic: str, moment: Moment | None = None) -> tuple[Past, dict
     if not bounds:
         raise TopicMissing(f"There is no topic {topic!r} (or this user may not read it). Create it first")
     if info is None or found is None:
-        return Past("", [], [], {}, []), bounds
+        return TablePart("", [], [], {}, []), bounds
     return _visible(info, found, {place.partition: inner for place, inner in bounds.items()}), bounds
 
 
@@ -139,7 +139,7 @@ def _open(info: TableInfo, topic: str, moment: Moment | None) -> Table | None:
     return Table.open(TableRef(info.topic, topic, info.url, info.options), version)
 
 
-def _visible(info: TableInfo, found: Table, bounds: Mapping[int, Bounds]) -> Past:
+def _visible(info: TableInfo, found: Table, bounds: Mapping[int, Bounds]) -> TablePart:
     """The visible rows of the table: without those removed by retention, expiry or deletion."""
     files: list[TableFile] = []
     hidden: list[Column] = []
@@ -164,10 +164,10 @@ def _visible(info: TableInfo, found: Table, bounds: Mapping[int, Bounds]) -> Pas
         paths = (file.path for file in files if (file.path in cut) is concerned)
         return [literal(for_spark(uri)) for uri in found.store.uris(paths)]
 
-    return Past(for_spark(found.store.uri), uris(False), uris(True), found.ends(), hidden)
+    return TablePart(for_spark(found.store.uri), uris(False), uris(True), found.ends(), hidden)
 
 
-def _past(spark: SparkSession, topic: str, past: Past, schema: StructType) -> list[DataFrame]:
+def _past(spark: SparkSession, topic: str, past: TablePart, schema: StructType) -> list[DataFrame]:
     stored = StructType([field for field in full_schema(*OPTIONAL) if field.name not in ("topic", "timestampType")])
     stored = stored.add(StructField("expires", TimestampType())).add(StructField("position", LongType()))
     # Local files have sidecars, which Hadoop verifies by default; object stores rely on page checksums.

@@ -76,7 +76,7 @@ def read_typed(spark: SparkSession, info: TableInfo, moment: Moment, columns: Se
 
 
 class Statistics(NamedTuple):
-    """What the table's log says of a file; None: nothing."""
+    """The statistics of a file in the table's log; None: it has none."""
 
     partition: int
     first: int | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.flight.reading import Source
-from penstock.log.arrow import LiveView
+from penstock.log.arrow import VisibleRows
 from penstock.log.engine import partition_id
 from penstock.log.tables.location import TableRef
 from penstock.workers.flight.rpc_messages import ReadViewMessage
@@ -15,6 +15,6 @@ def source_of(read_view: ReadViewMessage, which: int) -> Source:
     return Source(partition_id(read_view.topic, part.number), read_view.name, table, part.start, part.end)
 
 
-def view_of(read_view: ReadViewMessage, which: int) -> LiveView:
+def view_of(read_view: ReadViewMessage, which: int) -> VisibleRows:
     part = read_view.partitions[which]
-    return LiveView(read_view.now, read_view.horizon, part.deleted_below, part.deleted)
+    return VisibleRows(read_view.now, read_view.horizon, part.deleted_below, part.deleted)

@@ -12,7 +12,14 @@ from tests.effort import scaled
 from penstock.broker.errors import LimitReached, PartitionNotFound, RecordTooLarge
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.produce.partitioning import LONG_KEY, Partitioner, fnv1a
-from penstock.broker.publications.partition_split import HELD_BYTES, Scatter, ScatterLimits, Target, choose, hashes
+from penstock.broker.publications.partition_split import (
+    HELD_BYTES,
+    PartitionSplitter,
+    SplitLimits,
+    Target,
+    choose,
+    hashes,
+)
 from penstock.broker.publications.staging import CHECKED_RECORDS, CHUNK_BYTES
 from penstock.broker.state.state import Topic
 from penstock.broker.topics.topic_settings import TopicSettings
@@ -20,7 +27,7 @@ from penstock.log.arrow import HEADER_LIST, UnusableColumns
 from penstock.log.batch import Batch, Headers
 from penstock.log.columns import Columns
 
-LIMITS = ScatterLimits(record_bytes=16 << 20, topics=3)
+LIMITS = SplitLimits(record_bytes=16 << 20, topics=3)
 TOPICS = {
     "one": Target(1, "one", 1, False),
     "four": Target(4, "four", 4, False),
@@ -55,9 +62,9 @@ class Sink:
         return found
 
 
-def scatter(batches: Sequence[pa.RecordBatch], topic: str | None = None, limits: ScatterLimits = LIMITS) -> Sink:
+def scatter(batches: Sequence[pa.RecordBatch], topic: str | None = None, limits: SplitLimits = LIMITS) -> Sink:
     sink = Sink()
-    taker = Scatter(batches[0].schema, topic, limits, sink.lookup, sink.emit)
+    taker = PartitionSplitter(batches[0].schema, topic, limits, sink.lookup, sink.emit)
     for batch in batches:
         taker.add(batch)
     taker.finish()
@@ -216,7 +223,7 @@ def test_chunks_of_a_topic_with_a_schema_are_small() -> None:
 def test_what_is_held_back_is_bounded_however_many_partitions_there_are() -> None:
     sink = Sink()
     batch = pa.record_batch({"value": [bytes(200_000)] * 300})  # a fifth of a chunk for every partition
-    taker = Scatter(batch.schema, "many", LIMITS, sink.lookup, sink.emit)
+    taker = PartitionSplitter(batch.schema, "many", LIMITS, sink.lookup, sink.emit)
     for _ in range(4):
         taker.add(batch)
     emitted = sum(columns.byte_size for _, _, columns in sink.chunks)
@@ -269,7 +276,7 @@ def test_offsets_that_lie_are_refused() -> None:
 def test_partitions_records_and_topics_beyond_the_limits() -> None:
     with pytest.raises(PartitionNotFound):
         scatter([pa.record_batch({"value": [b"v"], "partition": [4]})], "four")
-    limits = ScatterLimits(record_bytes=10, topics=1)
+    limits = SplitLimits(record_bytes=10, topics=1)
     scatter([pa.record_batch({"value": [b"12345"], "key": [b"12345"]})], "one", limits)
     with pytest.raises(RecordTooLarge):
         scatter([pa.record_batch({"value": [b"12345"], "key": [b"123456"]})], "one", limits)

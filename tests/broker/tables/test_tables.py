@@ -16,9 +16,9 @@ from penstock.broker.tables.table import (
     LONGEST_PAUSE,
     TOPICS_AT_ONCE,
     BuildJob,
-    CareJob,
     Failures,
     JobDone,
+    MaintenanceJob,
     RemoveJob,
     TableOutcome,
     TablePolicy,
@@ -239,17 +239,17 @@ def test_what_the_log_does_not_take_is_done_again_after_a_pause() -> None:
 # -- care
 
 
-def cared(fixture: BrokerFixture, seconds: float = CARE) -> CareJob | None:
+def cared(fixture: BrokerFixture, seconds: float = CARE) -> MaintenanceJob | None:
     fixture.pass_time(seconds)
     for _ in range(3):
         job = next_job(fixture)
-        if job is None or isinstance(job, CareJob):
+        if job is None or isinstance(job, MaintenanceJob):
             return job
         built(fixture, job)
     return None
 
 
-def answered(fixture: BrokerFixture, job: CareJob, starts: dict[int, int] | None = None) -> None:
+def answered(fixture: BrokerFixture, job: MaintenanceJob, starts: dict[int, int] | None = None) -> None:
     fixture.broker.tables.done(JobDone(job.id, [TableOutcome(job.ref.topic, offsets=starts or {})]))
     fixture.commit()
 
@@ -330,11 +330,11 @@ def test_builds_and_care_take_turns() -> None:
     kinds: list[type] = []
     while (job := next_job(here)) is not None and len(kinds) < 6:
         kinds.append(type(job))
-        if isinstance(job, CareJob):
+        if isinstance(job, MaintenanceJob):
             answered(here, job)
         else:
             built(here, job)
-    assert CareJob in kinds[:3] and kinds.count(BuildJob) > 2
+    assert MaintenanceJob in kinds[:3] and kinds.count(BuildJob) > 2
 
 
 # -- deletion

@@ -14,7 +14,7 @@ from penstock.broker.errors import LimitReached, QuotaReached
 from penstock.broker.limits import Limits
 from penstock.broker.names import DEFAULT_SCOPE, Scope
 from penstock.broker.security.access import Identity
-from penstock.broker.tables.table import BuildJob, CareJob, JobDone, TableOutcome, TablePolicy
+from penstock.broker.tables.table import BuildJob, JobDone, MaintenanceJob, TableOutcome, TablePolicy
 from penstock.log.engine import Engine, Records, partition_id
 from penstock.log.file_engine import LogSettings
 
@@ -175,7 +175,7 @@ def test_what_moves_to_a_table_counts_on_and_then_as_it_is_there() -> None:
 
     for _ in range(10):
         job = fixture.broker.tables.next_job(fixture.now)
-        if isinstance(job, CareJob):
+        if isinstance(job, MaintenanceJob):
             small = 100 if job.ref.topic == topic else 1
             fixture.broker.tables.done(JobDone(job.id, [TableOutcome(job.ref.topic, bytes=small)]))
     assert fixture.broker.tables.sizes()[topic] == 100

@@ -66,7 +66,7 @@ def fixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerF
             maker.append("t", [bytes(SIZE)])
     broker = Broker()
     settings = rpc_messages.FlightSettings(str(tmp_path), "127.0.0.1", 0)
-    reader = Reader(Tailer(OsFiles(str(tmp_path))), patience=0.1)
+    reader = Reader(Tailer(OsFiles(str(tmp_path))), catch_up_seconds=0.1)
     server = FlightServer(settings, broker, reader)  # type: ignore[arg-type]
     yield ServerFixture(server, broker)
     server.shutdown()

@@ -73,7 +73,7 @@ def directory(tmp_path: Path) -> Directory:
 
 
 def catalog_of(line: Line) -> BrokerCatalog:
-    reader = Reader(Tailer(OsFiles(str(line.directory.root))), patience=0.05)
+    reader = Reader(Tailer(OsFiles(str(line.directory.root))), catch_up_seconds=0.05)
     client: Any = line
     return BrokerCatalog(client, reader, ExpiryScan(reader), 1, lambda: None)
 

@@ -32,7 +32,7 @@ class SqlFixture:
     def __init__(self, root: Path) -> None:
         self.directory = Directory(root)
         self.tables = str(root / "tables")
-        self.reader = Reader(Tailer(OsFiles(str(root))), patience=0.05)
+        self.reader = Reader(Tailer(OsFiles(str(root))), catch_up_seconds=0.05)
         self.expiry_scan = ExpiryScan(self.reader)
         self.troubles: list[Exception] = []
 

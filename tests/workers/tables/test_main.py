@@ -19,7 +19,16 @@ from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.schemas.schema import Schema, SchemaKind
 from penstock.broker.security.access import ADMINISTRATOR
 from penstock.broker.settings import BrokerSettings
-from penstock.broker.tables.table import BuildJob, CareJob, Job, JobDone, RemoveJob, RepairJob, TablePolicy, TypedRows
+from penstock.broker.tables.table import (
+    BuildJob,
+    Job,
+    JobDone,
+    MaintenanceJob,
+    RemoveJob,
+    RepairJob,
+    TablePolicy,
+    TypedRows,
+)
 from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.log import arrow
 from penstock.log.committer import InlineCommitter
@@ -186,7 +195,7 @@ def test_care_merges_and_removes_what_was_merged(tmp_path: Path) -> None:
     jobs = fixture.work()
     assert len(fixture.parquet()) == len(jobs) > 8
     fixture.now += 2_000_000
-    assert CareJob in {type(job) for job in fixture.work()}
+    assert MaintenanceJob in {type(job) for job in fixture.work()}
     fixture.forget_files()
     assert fixture.records() == before
     fixture.produce(60)
@@ -203,7 +212,7 @@ def test_care_tells_how_much_a_table_takes_also_after_a_restart(tmp_path: Path) 
     (ref,) = [fixture.broker.tables.find(1)]
     for _ in range(2):
         fixture.now += 2_000_000
-        assert CareJob in {type(job) for job in fixture.work()}
+        assert MaintenanceJob in {type(job) for job in fixture.work()}
         assert ref is not None
         table = Table.open(ref)
         assert table is not None
@@ -270,7 +279,7 @@ def test_a_topic_with_a_schema_has_a_typed_table(tmp_path: Path) -> None:
     end = jobs[-1].shares[0].spans[0].end
     assert end > 10
     fixture.now += 2_000_000
-    assert any(isinstance(job, CareJob) and job.typed is not None for job in fixture.work())
+    assert any(isinstance(job, MaintenanceJob) and job.typed is not None for job in fixture.work())
     table = DeltaTable(typed_ref(ref).url).to_pyarrow_table(columns=["number", "_offset"])
     assert sorted(table["number"].to_pylist()) == list(range(end)) == sorted(table["_offset"].to_pylist())
     broker.topics.delete(ADMINISTRATOR, DEFAULT_SCOPE, "numbers")

@@ -42,7 +42,7 @@ class Target(NamedTuple):
     checked: bool  # against a schema
 
 
-class ScatterLimits(NamedTuple):
+class SplitLimits(NamedTuple):
     record_bytes: int
     topics: int
     chunk_bytes: int = CHUNK_BYTES
@@ -101,7 +101,7 @@ def choose(
     return chosen, (turn + len(free)) % partitions
 
 
-class Scatter:
+class PartitionSplitter:
     """Splits the record batches of one stream. `lookup` finds topics by name; `emit` is called with chunks of a single
     partition.
 
@@ -112,7 +112,7 @@ class Scatter:
         self,
         schema: pa.Schema,
         topic: str | None,
-        limits: ScatterLimits,
+        limits: SplitLimits,
         lookup: Callable[[Sequence[str]], Sequence[Target]],
         emit: Callable[[Target, int, Columns], None],
         turn: Callable[[int], int] = lambda _partitions: 0,

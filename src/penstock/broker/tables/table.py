@@ -89,7 +89,7 @@ class BuildJob(msgspec.Struct, tag="build"):
     shares: list[TableShare]
 
 
-class CareJob(msgspec.Struct, tag="care"):
+class MaintenanceJob(msgspec.Struct, tag="care"):
     """Maintain a table: drop records below the log starts, merge small files, delete files that nobody reads any more,
     and report which records retention should remove.
     """
@@ -125,7 +125,7 @@ class RepairJob(msgspec.Struct, tag="repair"):
     typed: TypedRows | None = None  # to verify the typed table too
 
 
-Job = BuildJob | CareJob | RemoveJob | RepairJob
+Job = BuildJob | MaintenanceJob | RemoveJob | RepairJob
 
 
 class TypedReport(msgspec.Struct):

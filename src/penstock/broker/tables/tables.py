@@ -27,10 +27,10 @@ from penstock.broker.tables.table import (
     LOOKS_AT_ONCE,
     TYPED_BYTES,
     BuildJob,
-    CareJob,
     Failures,
     Job,
     JobDone,
+    MaintenanceJob,
     RemoveJob,
     RepairJob,
     RepairReport,
@@ -297,8 +297,8 @@ class Tables:
         if (repair := self._repair()) is not None:
             return repair
         if self._built:
-            return self._removal() or self._care(now) or self._build()
-        return self._build() or self._removal() or self._care(now)
+            return self._removal() or self._maintenance(now) or self._build()
+        return self._build() or self._removal() or self._maintenance(now)
 
     def _build(self) -> BuildJob | None:
         found = next_build(self._state_log.engine.closed_files(), self._wanted, self._backing_off())
@@ -328,7 +328,7 @@ class Tables:
                 return RemoveJob(self._next_number(), self._table_ref(scope, name, topic))
         return None
 
-    def _care(self, now: int) -> CareJob | None:
+    def _maintenance(self, now: int) -> MaintenanceJob | None:
         """A job for the next table in the queue."""
         known, clock, backing_off = self._state_log.state.topics_by_id, self._clock(), self._backing_off()
         if not self._maintenance_queue:
@@ -338,12 +338,12 @@ class Tables:
             if topic is None or topic.id in backing_off:
                 continue
             if clock - self._last_maintenance.setdefault(topic.id, clock) >= self._policy.maintenance_us:
-                job = self._care_for(topic, now, clock)
+                job = self._maintenance_of(topic, now, clock)
                 if job is not None:
                     return job
         return None
 
-    def _care_for(self, topic: Topic, now: int, clock: int) -> CareJob | None:
+    def _maintenance_of(self, topic: Topic, now: int, clock: int) -> MaintenanceJob | None:
         """A job for this table; None if it needs none. For a table without changes, only replaced files have to be
         deleted eventually.
         """
@@ -358,7 +358,7 @@ class Tables:
         idle = min(self._policy.keep_us, IDLE_CARE)
         if not ends or not (due or clock - self._last_maintenance[topic.id] >= idle):
             return None
-        return CareJob(
+        return MaintenanceJob(
             self._next_number(),
             self._ref(topic),
             now,
@@ -452,13 +452,13 @@ class Tables:
         logger.warning("typed table of topic %d: %s", topic, error, extra={"topic": topic})
 
     def _conclude(
-        self, job: BuildJob | CareJob | RemoveJob, outcomes: list[TableOutcome], now: int
+        self, job: BuildJob | MaintenanceJob | RemoveJob, outcomes: list[TableOutcome], now: int
     ) -> CommitGroup | None:
         match job:
             case BuildJob():
                 return self._take_over(job, outcomes)
-            case CareJob():
-                return self._looked_after(job, outcomes, now)
+            case MaintenanceJob():
+                return self._maintained(job, outcomes, now)
             case RemoveJob():
                 return self._state_log.commit((TableRemoved(job.ref.topic),)) if outcomes else None
 
@@ -482,7 +482,7 @@ class Tables:
         self._changed.update(outcome.topic for outcome in outcomes)
         return self._state_log.engine.advance_table_ends(ends) if ends else None
 
-    def _looked_after(self, job: CareJob, outcomes: list[TableOutcome], now: int) -> CommitGroup | None:
+    def _maintained(self, job: MaintenanceJob, outcomes: list[TableOutcome], now: int) -> CommitGroup | None:
         topic = job.ref.topic
         self._last_maintenance[topic] = now
         if not outcomes:

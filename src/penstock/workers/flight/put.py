@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 import pyarrow as pa
 
 from penstock.broker.errors import BrokerError
-from penstock.broker.publications.partition_split import Scatter, ScatterLimits, Target
+from penstock.broker.publications.partition_split import PartitionSplitter, SplitLimits, Target
 from penstock.broker.publications.staging import DIRECTORY, Staged, StagedWriter, new_ref
 from penstock.broker.tenancy.fair_share import allowance
 from penstock.flight import wire
@@ -113,10 +113,10 @@ def _stage(
         staged.add(target.id, target.name, partition, columns)
         quota.check(staged.byte_size)
 
-    scatter = Scatter(
+    scatter = PartitionSplitter(
         reader.schema,
         topic,
-        ScatterLimits(limits.record_bytes, limits.topics, limits.chunk_bytes),
+        SplitLimits(limits.record_bytes, limits.topics, limits.chunk_bytes),
         client.targets,
         emit,
         turn=secrets.randbelow,

@@ -25,7 +25,7 @@ class DirectoryCatalog:
     """A `Catalog` without access control: whoever can read the files may read everything in them."""
 
     def __init__(self, log: OfflineLog, scope: Scope, tables: TablePolicy, now: int) -> None:
-        reader = Reader(log.tailer, patience=0.0)
+        reader = Reader(log.tailer, catch_up_seconds=0.0)
         self._log = log
         self._scope = scope
         self._tables = tables

@@ -16,7 +16,7 @@ import pyarrow as pa
 from penstock.broker.errors import QueryError
 from penstock.broker.queries.declarations import Declarations
 from penstock.flight.reading import Lost, NotWritten, Reader, Source
-from penstock.log.arrow import LiveView
+from penstock.log.arrow import VisibleRows
 from penstock.log.errors import LogError
 from penstock.sql.catalog import Span
 from penstock.workers.flight.rpc_messages import ReadViewMessage
@@ -119,7 +119,7 @@ class TopicStream:
     def _position_of_first(self, source: Source) -> int:
         if source.start == source.end:
             return self._head
-        everything = LiveView(0)
+        everything = VisibleRows(0)
         (batch,) = self._reader.read(source, source.start, source.start + 1, ("position",), everything, self._check)
         return int(batch.column(0)[0].as_py())
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.broker.tables.table import (
     BuildJob,
-    CareJob,
     Job,
     JobDone,
+    MaintenanceJob,
     RemoveJob,
     RepairJob,
     TableOutcome,
@@ -130,7 +130,7 @@ class JobRunner:
         match job:
             case BuildJob():
                 return self._build(job)
-            case CareJob():
+            case MaintenanceJob():
                 outcome = _outcome(job.ref.topic, partial(maintain_table, job, self._history(job.ref)))
                 if not outcome.error:
                     outcome.bytes = size_of(job.ref)
@@ -244,7 +244,7 @@ def check_history(share: TableShare, segment: Segment, spans: Mapping[int, Parti
             )
 
 
-def maintain_table(job: CareJob, history: TableHistory) -> dict[int, int]:
+def maintain_table(job: MaintenanceJob, history: TableHistory) -> dict[int, int]:
     """Maintain a table. Returns the log starts required by retention."""
     from penstock.log.tables import maintenance
 
@@ -261,7 +261,7 @@ def build_typed(ref: TableRef, typed: TypedRows, rest: Callable[[], None]) -> di
     return keep_up(ref, typed.schemas, typed.hidden, rest=rest)
 
 
-def maintain_typed_table(job: CareJob, history: TableHistory, rest: Callable[[], None]) -> dict[int, int]:
+def maintain_typed_table(job: MaintenanceJob, history: TableHistory, rest: Callable[[], None]) -> dict[int, int]:
     from penstock.workers.tables.typed_table import take_out, tidy
 
     if job.typed is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import msgspec
 
-from penstock.broker.tables.table import BuildJob, CareJob, RemoveJob, RepairJob
+from penstock.broker.tables.table import BuildJob, MaintenanceJob, RemoveJob, RepairJob
 from penstock.structured_logging import LogFormat
 
 
@@ -21,7 +21,7 @@ class TableSettings(msgspec.Struct):
 class NextJob(msgspec.Struct):
     """The reply to `tables.next`."""
 
-    job: BuildJob | CareJob | RemoveJob | RepairJob
+    job: BuildJob | MaintenanceJob | RemoveJob | RepairJob
     background: bool = True  # at idle priority from now on
     pauses: bool = True  # while working
 
