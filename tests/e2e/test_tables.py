@@ -48,7 +48,7 @@ def running(folder: Path, **environment: str) -> Iterator[BrokerProcess]:
             raise
 
 
-def until(said: Callable[[], object], seconds: float = 30.0) -> None:
+def until(said: Callable[[], object], seconds: float = 300.0) -> None:
     give_up = time.monotonic() + seconds
     while not said():
         assert time.monotonic() < give_up, "it does not come true"

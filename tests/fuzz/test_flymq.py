@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from tests.broker.broker_fixture import BrokerFixture
 from tests.doors.flymq.peer import Peer
 from tests.fuzz.seeds import examples, seeded
-from tests.fuzz.test_resources import MIB, RECORD, Besieged, besieged, flood
+from tests.fuzz.test_resources import MIB, RECORD, Besieged, besieged, flood, read_by_broker
 from tests.fuzz.test_streams import no_complaints
 from tests.fuzz.wire import DEADLINE, JSON_PING, Wire
 from tests.launcher import BrokerProcess
@@ -340,7 +340,8 @@ def test_requests_without_a_payload_behind_one_that_waits(tmp_path: Path) -> Non
     with besieged(tmp_path, flymq__fetch_wait_seconds="5") as one, connected(one) as wire:
         assert wire.asked(frame(CREATE_TOPIC, text(b"empty") + struct.pack(">i", 1))).opcode == CREATE_TOPIC
         wire.socket.sendall(fetch(b"empty"))
-        assert flood(wire, frame(WHOAMI) * 10_000) < 32 * MIB, "the broker does not stop reading"
+        sent = flood(wire, frame(WHOAMI) * 10_000)
+        assert read_by_broker(wire, sent) < 32 * MIB, "the broker does not stop reading"
         one.holds()
         assert wire.reply().opcode == FETCH
 
@@ -353,7 +354,8 @@ def test_clients_that_ask_for_much_and_read_nothing(broker: Besieged) -> None:
     with ExitStack() as stack:
         greedy = [stack.enter_context(connected(broker)) for _ in range(4)]
         for wire in greedy:
-            assert flood(wire, fetch(b"fly", 0, 0x7FFFFFFF) * 1000) < 64 * MIB, "the broker does not stop reading"
+            sent = flood(wire, fetch(b"fly", 0, 0x7FFFFFFF) * 1000)
+            assert read_by_broker(wire, sent) < 64 * MIB, "the broker does not stop reading"
             broker.others.served()
             assert resident_bytes(process) - memory < 256 * MIB
         first = greedy[0].reply()

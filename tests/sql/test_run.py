@@ -11,7 +11,7 @@ from tests.sql.memory import MemoryCatalog
 
 from penstock.broker.errors import PositionAhead, PositionGone, QueryError, QueryInvalid, TableNotFound
 from penstock.broker.queries.query import Timestamp
-from penstock.sql.limits import Stop
+from penstock.sql.limits import QueryLimits, Stop
 from penstock.sql.run import StatementRuntime, run
 
 
@@ -319,3 +319,7 @@ def test_a_statement_is_cancelled(catalog: MemoryCatalog) -> None:
         )
     timer.join()
     assert time.process_time() - begin < 20
+
+
+def test_to_initialize_everything_may_take_longer_than_a_statement() -> None:
+    StatementRuntime().warm(QueryLimits(seconds=0.0))

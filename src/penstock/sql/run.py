@@ -30,6 +30,7 @@ from penstock.sql.values import fetch
 if TYPE_CHECKING:
     from penstock.sql.catalog import TypedStream
 
+WARM_SECONDS = 300.0  # to initialize everything may take much longer than a statement may
 SCHEMA = "streams"  # DuckDB's schema for streams: names in a statement can refer to nothing else
 
 
@@ -43,7 +44,7 @@ class StatementRuntime:
     def warm(self, limits: QueryLimits) -> None:
         """Initialize everything that the first statement would have to wait for."""
         warm()
-        with self.engines.one(limits, Stop(limits.seconds)) as engine:
+        with self.engines.one(limits, Stop(WARM_SECONDS)) as engine:
             engine.rows("SELECT json_type('{}')")
 
 

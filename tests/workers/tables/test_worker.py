@@ -19,7 +19,7 @@ pytestmark = pytest.mark.process
 
 
 async def until(fixture: TableFixture, true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         while not true():
             fixture.commit()
             await asyncio.sleep(0.01)
