@@ -28,19 +28,6 @@ export PYTHONPATH := $(CURDIR)/build/compiled
 COMPILED := build/compiled/.ready
 endif
 
-# The first Python that runs and is new enough. A name on PATH is not enough: version managers put shims there.
-define FIND_PYTHON
-for name in $${PYTHON:-} python3.13 python3.12 python3.11 python3; do \
-  if "$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo "$$name"; exit 0; fi; \
-done; \
-echo "Penstock needs Python 3.11 or newer, and none was found on PATH." >&2; \
-echo "  Debian, Ubuntu:  sudo apt install python3 python3-venv" >&2; \
-echo "  Fedora:          sudo dnf install python3" >&2; \
-echo "  macOS:           brew install python" >&2; \
-echo "  elsewhere:       make PYTHON=/path/to/python3.11 up" >&2; \
-exit 1
-endef
-
 .PHONY: help up setup check test lint types pytest unit bench bench-peers bursts bench-spark crash spark-kills fuzz fuzz-rounds canaries matrix test-kafka kafka-faults bench-kafka test-delta test-s3 reference pictures screenshots console-load console-cost docs soak compiled test-compiled wheel lock clean
 
 help: ## this list
@@ -223,7 +210,7 @@ test-compiled: build/compiled/.ready ## the tests of log, queues, crashes and wh
 	  tests/wire/rustlog/test_single_produce.py tests/wire/blipmq/test_frames.py
 
 $(BIN)/uv: requirements/bootstrap.txt
-	@python=$$($(FIND_PYTHON)) || exit 1; \
+	@python=$$(PYTHON="$(PYTHON)" sh scripts/python.sh) || exit 1; \
 	if ! test -x $(BIN)/python || ! $(BIN)/python -c 'import pip' 2>/dev/null; then \
 	  echo "creating $(VENV) with $$python"; \
 	  "$$python" -m venv $(VENV) || { \
