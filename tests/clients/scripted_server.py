@@ -114,7 +114,7 @@ class ScriptedServer(LoopThread, Generic[P]):
 
         async def job() -> None:
             for peer in list(self.peers):
-                peer.writer.transport.abort()
+                _abort(peer.writer)
             await self._alone()
 
         self.run(job())
@@ -133,7 +133,7 @@ class ScriptedServer(LoopThread, Generic[P]):
         end = self.loop.time() + SECONDS
         while (tasks := asyncio.all_tasks() - {asyncio.current_task()}) and self.loop.time() < end:
             for peer in self.peers:
-                peer.writer.transport.abort()
+                _abort(peer.writer)
             await asyncio.wait(tasks, timeout=0.01)
         self._listener.close()
 
@@ -159,3 +159,8 @@ class ScriptedServer(LoopThread, Generic[P]):
             with self.changed:
                 self.peers.discard(peer)
                 self.changed.notify_all()
+
+
+def _abort(writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(AttributeError):  # of a TLS transport of Python 3.11.2 that was closed twice
+        writer.transport.abort()

@@ -587,6 +587,7 @@ def test_cancel_a_job(scene: Scene, topic: str) -> None:
 
     scene.page.route("**/api/v1/jobs/*", held)
     scene.open(f"/dead-letters/{topic}")
+    expect(scene.page.locator("tbody tr")).to_have_count(3)  # before, there is nothing to replay
     dialog = scene.ask("Replay these…")
     dialog.get_by_role("button", name="Replay 3 dead letters").click()
     with scene.page.expect_request(lambda request: request.method == "DELETE" and "/jobs/" in request.url):

@@ -41,7 +41,7 @@ class Need(enum.Enum):
     SOMETHING = (*EITHER, "owner")  # to see in the scope: the reply holds no more than that
     WRITE_SOMETHING = (*WRITE, "owner")
     ADMIN = ("admin", "second")
-    OWN = ()  # what somebody else has begun is not there
+    OWN = frozenset[str]()  # what somebody else has begun is not there; an empty tuple is no value in Python 3.11.2
 
 
 class Row(NamedTuple):

@@ -154,16 +154,21 @@ class AsyncConnection(Connection, asyncio.Protocol):
 
     def retire(self) -> None:
         self._retired = True
-        if not len(self.requests) and not self.requests.listening and self._transport is not None:
-            self._transport.close()
+        if not len(self.requests) and not self.requests.listening:
+            self._close_transport()
 
     async def close(self) -> None:
         """Close after everything is sent."""
         if self._transport is not None:
             self._flush()
             self._lose(ConnectionAbortedError("the client was closed"))
-            self._transport.close()
+            self._close_transport()
             await self._closed.wait()
+
+    def _close_transport(self) -> None:
+        """Once only: a TLS transport of Python 3.11.2 that is closed twice cannot be aborted."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.close()
 
     def _flush(self) -> None:
         outgoing, self._outgoing, self._outgoing_bytes = self._outgoing, [], 0

@@ -57,10 +57,12 @@ class KafkaAddress:
 
 def parse(text: str) -> KafkaAddress:
     """Raises InvalidAddress."""
-    parts = urlsplit(text)
-    if parts.scheme != "kafka":
+    scheme, _, rest = text.partition("://")
+    if scheme != "kafka":
         raise InvalidAddress(f"{text!r}: expected kafka://HOST:PORT,HOST:PORT/NAME")
-    for server in parts.netloc.split(","):
+    servers = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    parts = urlsplit(rest[len(servers) :])  # some versions of it accept no address in brackets behind another
+    for server in servers.split(","):
         if not _SERVER.fullmatch(server):
             raise InvalidAddress(f"{text!r}: {server!r} is no HOST:PORT")
     name = parts.path.removeprefix("/")
@@ -79,7 +81,7 @@ def parse(text: str) -> KafkaAddress:
             raise InvalidAddress(_unknown(option))
     try:
         return KafkaAddress(
-            parts.netloc,
+            servers,
             name,
             _number(own, "replication", 3, 1, 32767),
             _number(own, "min_insync", 2, 1, 32767),
