@@ -1,5 +1,5 @@
-"""How all tests run: in tiers, the longest first, or in any order; of Spark's, two at a time; property tests without
-deadlines, because a shared machine is slow at times, and in CI always with the same examples."""
+"""The way all tests run: in tiers, the longest first, or in any order; of Spark's, two at a time; property tests
+without deadlines, because a shared machine is slow at times, and in CI always with the same examples."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def pytest_make_collect_report(
 
 
 class TwoSparks(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
-    """Which tests are a piece of work for one of the workers."""
+    """The tests that are a piece of work for one of the workers."""
 
     def _split_scope(self, nodeid: str) -> str:
         path = str(super()._split_scope(nodeid))
@@ -175,7 +175,7 @@ def shares_session(item: pytest.Item) -> bool:
 
 
 def _rank(item: pytest.Item) -> tuple[int, int, int, Path]:
-    """What takes longest comes first, so that nobody waits for it alone in the end. The rest is mixed: files of one
+    """The longest tests come first, so that nobody waits for it alone in the end. The rest is mixed: files of one
     directory are alike, and while some wait, as those of the clients do, others should work."""
     name = item.path.name
     longest = LONGEST.index(name) if name in LONGEST else len(LONGEST)

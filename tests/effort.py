@@ -1,4 +1,5 @@
-"""How much a property test tries: all of it in `make test`, a fifth in `make check`, by the profile of Hypothesis."""
+"""The number of examples that a property test tries: all in `make test`, a fifth in `make check`, by the profile of
+Hypothesis."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def run_as(work: Callable[[], None], environment: Mapping[str, str], folder: str
 
 
 class ForkedWorker:
-    """What `penstock.workers.supervisor` uses of `asyncio.subprocess.Process`."""
+    """The part of `asyncio.subprocess.Process` that `penstock.workers.supervisor` uses."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid

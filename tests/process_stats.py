@@ -29,7 +29,7 @@ def processor_seconds(process: int) -> float:
 
 
 def unread_bytes(sock: socket.socket) -> int:
-    """What was sent on a connection of this machine, and is still with the system: its other end has not read it."""
+    """The bytes sent on a connection of this machine that its other end has not read yet."""
     port = sock.getsockname()[1]
     held = 0
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:

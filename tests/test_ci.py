@@ -1,4 +1,4 @@
-"""What CI runs, on a tiny suite: `make test` is strict, and a few tests that failed get a second look."""
+"""CI's own script, on a tiny suite: `make test` is strict, and a few tests that failed get a second look."""
 
 from __future__ import annotations
 

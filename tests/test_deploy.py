@@ -1,4 +1,4 @@
-"""What is in deploy/: it names doors, ports, paths and settings that the broker has."""
+"""The files in deploy/: they name doors, ports, paths and settings that the broker has."""
 
 from __future__ import annotations
 

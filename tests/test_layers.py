@@ -1,4 +1,4 @@
-"""Which package may import which: the one list of layers, read from the source without running it.
+"""The imports that each package may have: the one list of layers, read from the source without running it.
 
 And what the broker loads when it starts, by loading it."""
 

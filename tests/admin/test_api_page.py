@@ -51,7 +51,7 @@ def test_the_examples_of_the_page(tmp_path: Path) -> None:
 
 
 def shown(command: str, due: str, environment: dict[str, str], directory: Path) -> str:
-    """What a command prints; a job may take a moment to be what the page says that it is."""
+    """The output of a command; a job may take a moment to be what the page says that it is."""
     for _ in range(100):
         done = subprocess.run(
             ["bash", "-c", command], env=environment, cwd=directory, capture_output=True, text=True, timeout=30

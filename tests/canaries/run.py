@@ -26,7 +26,7 @@ _FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (\S+?)(?:\[.*|)(?: - .*)?$", re.
 
 
 class Outcome(NamedTuple):
-    """What the tests of a canary made of it."""
+    """The outcome of the tests of a canary."""
 
     canary: Canary
     failed: Sequence[str]  # tests, without their parameters
@@ -99,8 +99,8 @@ def _pytest(tests: Sequence[str], place: Path, seconds: float) -> tuple[list[str
 
 
 def environment(inherited: Mapping[str, str], place: Path) -> dict[str, str]:
-    """That of a pytest whose tests, and all processes that they start, import the copy, without what the pytest around
-    it has set."""
+    """The environment of a pytest whose tests, and all processes that they start, import the copy, without the settings
+    of the pytest around it."""
     kept = {name: value for name, value in inherited.items() if not name.startswith(("PYTEST_", "PENSTOCK_"))}
     return kept | {
         "PYTHONPATH": str(place / "src"),

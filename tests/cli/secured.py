@@ -34,7 +34,7 @@ class Secured:
             )
 
     def admin(self, *arguments: str, stdin: str = "") -> str:
-        """What an administrator is told; it must have been done."""
+        """The reply to an administrator's request, which must have succeeded."""
         done = self.run("admin", *arguments, stdin=stdin)
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -33,7 +33,7 @@ def test_a_load_is_measured_and_its_topic_deleted(tmp_path: Path) -> None:
 
 
 def on_terminal(directory: Path, *arguments: str) -> str:
-    """What a terminal of 80 columns is sent."""
+    """The output on a terminal of 80 columns."""
     ours, theirs = pty.openpty()
     environment = WITHOUT_SETTINGS | {"COLUMNS": "80", "TERM": "xterm", "HOME": str(directory)}
     process = subprocess.Popen(

@@ -20,7 +20,7 @@ from typer.main import get_command
 from penstock.cli.main import app
 
 Reader = Literal["refused", "allowed", "partly"]
-"""What a user who may read, and nothing else, gets: an error, the same as the administrator, or less of it."""
+"""The output for a user who may only read: an error, the same as the administrator's, or less of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
 
 
 def prepare(broker: Elsewhere, name: str, tmp_path: Path) -> None:
-    """What one row needs anew: a dead letter, a queue, a key, a delayed record."""
+    """The prerequisites that one row consumes: a dead letter, a queue, a key, a delayed record."""
     needed: dict[str, Callable[[], str]] = {
         "letter": lambda: _letter(broker),
         "queue": lambda: broker.admin("queue list").splitlines()[-1].split("\t")[0],

@@ -276,7 +276,7 @@ def test_a_client_that_asks_for_much_and_takes_nothing_costs_little_and_harms_no
 
 def test_log_lines_are_json_in_a_pipe_and_text_on_demand(tmp_path: Path) -> None:
     def said_to_a_stranger(**environment: str) -> str:
-        """What is logged about a client that speaks the protocol of a door that is closed."""
+        """The log lines about a client that speaks the protocol of a closed door."""
         with BrokerProcess(tmp_path, "--listen", "flymq=off", **environment) as broker:
             host, port = broker.ready().address("rustlog").rsplit(":", 1)
             with socket.create_connection((host, int(port))) as client:

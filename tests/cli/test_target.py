@@ -1,4 +1,4 @@
-"""Which broker a command talks to, and as whom: flags, environment, contexts."""
+"""The broker and the login that a command uses: flags, environment, contexts."""
 
 from __future__ import annotations
 

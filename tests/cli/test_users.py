@@ -32,7 +32,7 @@ def table(data_dir: Path, *arguments: str) -> dict[str, list[str]]:
 
 
 def tour(data: Path) -> None:
-    """What an operator does, from the first administrator on."""
+    """The steps of an operator, from the first administrator on."""
     done = run(data, "users", "add", "alice", "--role", "admin", **SECURITY)
     assert re.fullmatch(r"[A-Za-z0-9_-]{24}\n", done.stdout)
     assert "not shown again" in done.stderr and "security is off" not in done.stderr

@@ -193,7 +193,7 @@ def _felix(client: FelixClient) -> dict[str, Any]:
 
 
 def guarded_contents(broker: BrokerProcess, notes: dict[str, Any]) -> dict[str, Any]:
-    """What each user and each key may do, and the audit log up to when the directory was written."""
+    """The permissions of each user and each key, and the audit log up to when the directory was written."""
     found: dict[str, Any] = {}
     address = broker.endpoint("flymq")
     for name, password in PASSWORDS.items():

@@ -1,4 +1,4 @@
-"""What the configuration makes of files with keys of tokens, before the broker starts."""
+"""Files with keys of tokens in the configuration, before the broker starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How bytes are written down in conversations."""
+"""The notation of bytes in conversations."""
 
 from __future__ import annotations
 

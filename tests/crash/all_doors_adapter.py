@@ -131,7 +131,7 @@ class AllDoorsAdapter(ThreadedAdapter):
         self._look_at_group(ports)
 
     def _look_at_group(self, ports: dict[str, int]) -> None:
-        """Where the group stands that RustLog's client moves, as FlyMQ tells it."""
+        """The offset of the group that RustLog's client commits, as FlyMQ reports it."""
         with flymq_load.connect(ports) as client:
             for place in PLACES:
                 position = self.history.invoke("campaign", "position", place, group=GROUP, door="flymq")
@@ -174,7 +174,7 @@ class AllDoorsAdapter(ThreadedAdapter):
             consumer.connection.close()
 
     def _undone(self) -> int:
-        """How many records some queue has not been acknowledged yet."""
+        """The number of records that some queue still has to deliver or get acknowledged."""
         stored = [contents for contents in self.history.of("contents") if contents.place == SHARED][-1].ids
         acks = {(ack.group, ack.ids[0]) for ack in self.history.of("ack") if not ack.rejected}
         queues = map(str, self._queues.subscriptions.values())

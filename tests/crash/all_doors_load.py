@@ -59,7 +59,7 @@ def flight_log(ports: dict[str, int]) -> FlightLog:
 
 @dataclass(slots=True)
 class Load:
-    """What all clients of a campaign share."""
+    """The state that all clients of a campaign share."""
 
     history: History
     streams: dict[Place, int] = field(default_factory=dict)  # Kimberlite's numbers

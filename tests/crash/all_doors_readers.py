@@ -196,7 +196,7 @@ class FlightReader(Reader):
             yield from zip(rows["offset"], rows["value"], strict=True)
 
     def tabled(self, place: Place) -> int:
-        """How far the topic's table goes."""
+        """The end offset of the topic's table."""
         table = self._log.table(place.topic)
         return 0 if table is None else table.ends.get(place.partition, 0)
 

@@ -147,7 +147,7 @@ class Consumer:
             self.connection.send(frame(POLL, POLL_IDS, struct.pack(">Q", self.subscription)))
 
     def step(self, polls: int | None = None) -> int:
-        """How many messages came."""
+        """The number of messages received."""
         history, subscription = self.load.history, self.subscription
         for when, tag, message in list(self.late):
             if when <= time.monotonic():

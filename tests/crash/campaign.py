@@ -43,7 +43,7 @@ class Outcomes:
     kills: int
 
     def operations(self, *kinds: str, outcome: Outcome | None = Outcome.ACKNOWLEDGED) -> list[Operation]:
-        """Those of these kinds that had this outcome, or any."""
+        """The operations of these kinds that had this outcome, or any."""
         return [one for one in self.history.operations if one.kind in kinds and outcome in (None, one.outcome)]
 
     def count(self, *kinds: str, outcome: Outcome | None = Outcome.ACKNOWLEDGED) -> int:
@@ -101,7 +101,7 @@ class Adapter(ABC):
         """The same for what is only found in the data directory, without a broker."""
 
     def check_credentials(self, broker: RestartableBroker) -> None:
-        """Who can log in, on a broker that runs with security on."""
+        """The login of the campaign's clients, on a broker with security on."""
         raise NotImplementedError
 
     def abandon(self) -> None:  # noqa: B027
@@ -112,7 +112,7 @@ class Adapter(ABC):
 
     @abstractmethod
     def summary(self, outcomes: Outcomes) -> str:
-        """What was done, in numbers."""
+        """The campaign in numbers."""
 
 
 class ThreadedAdapter(Adapter):

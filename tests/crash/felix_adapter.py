@@ -134,7 +134,7 @@ class FelixAdapter(Adapter):
             self._clients.wait_for(AWAITED)
 
     def read_back(self, broker: RestartableBroker) -> None:
-        """When nobody publishes any more. Subscribers get as far as everything that was there then."""
+        """Called when nobody publishes any more. Subscribers read on to the end as of then."""
         self._clients.wait_for(AWAITED)
         self._load.stopping = True
         ends = {}
@@ -161,7 +161,7 @@ def unacknowledged(outcomes: Outcomes) -> int:
 
 
 def _settle(connection: Connection) -> None:
-    """What was published without acknowledgement may still be on its way."""
+    """Events that were published without acknowledgement may still be on their way."""
     last: object = None
     end = time.monotonic() + PATIENCE
     while (now := [connection.bounds(*place) for place in PLACES]) != last:

@@ -56,7 +56,7 @@ def connected(port: int, **options: str) -> AsyncFelixClient:
 
 @dataclass(slots=True)
 class Load:
-    """What all workers of a campaign share."""
+    """The state that all workers of a campaign share."""
 
     history: History
     port: int

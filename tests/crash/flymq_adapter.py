@@ -96,7 +96,7 @@ class FlyMqAdapter(ThreadedAdapter):
         self._load.killed.set()
 
     def _look(self, ports: dict[str, int]) -> None:
-        """What has become of all that is told by value."""
+        """The outcome of all records that are identified by value."""
         with connect(ports) as client:
             read_view(self._load, client)
             for committer in self._of(Committer):

@@ -67,7 +67,7 @@ def results(outcomes: Sequence[Any]) -> Sequence[Any]:
 
 @dataclass(slots=True)
 class Load:
-    """What all workers of a campaign share."""
+    """The state that all workers of a campaign share."""
 
     history: History
     serial: Counter[str] = field(default_factory=Counter)  # records sent so far, by client
@@ -334,7 +334,7 @@ class Committer(Worker):
         time.sleep(rng.uniform(0, 0.01))
 
     def look(self, client: Client) -> None:
-        """Where all groups stand."""
+        """The committed offsets of all groups."""
         keys = list(self._offsets)
         positions = [self.history.invoke(self.name, "position", place, group=group) for group, place in keys]
         asked = [requests.get_offset(place.topic, group, place.partition) for group, place in keys]

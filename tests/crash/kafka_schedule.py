@@ -208,7 +208,7 @@ class KafkaSchedule(Schedule):
         self.close()
 
     def stop(self) -> None:
-        """What the process has sent may be stored much later, and the disk may be gone, or an old one."""
+        """Records that the process has sent may be stored much later, and the disk may be gone, or an old one."""
         if (producer := getattr(self, "_owner", None) and self._owner._producer) is not None:
             sent = cast(Any, producer)._sent
             if self.rng.random() < 0.5:

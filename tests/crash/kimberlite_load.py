@@ -131,7 +131,7 @@ def record_of(event: bytes) -> str:
 
 @dataclass(slots=True)
 class Load:
-    """What all clients of a campaign share."""
+    """The state that all clients of a campaign share."""
 
     history: History
     streams: dict[Place, int] = field(default_factory=dict)
@@ -389,7 +389,7 @@ class Clerk(Worker):
 
 
 def observe(history: History, name: str, line: Line) -> None:
-    """Which tenants and keys there are. Its own tenant is no news."""
+    """The tenants and keys that exist, except for its own tenant."""
     operation = history.invoke(name, "list", key="tenant/")
     tenants = line.ask(m.TenantList(), m.TenantListResponse).tenants
     history.acknowledge(operation, ids=[f"tenant/{one.tenant_id}" for one in tenants if one.tenant_id != TENANT])
@@ -399,7 +399,7 @@ def observe(history: History, name: str, line: Line) -> None:
 
 
 def observe_tables(history: History, name: str, line: Line) -> None:
-    """Which streams and declared tables there are; with SQL, which may have to start first."""
+    """The streams and declared tables that exist; with SQL, which may have to start first."""
     places = {place.topic for place in PLACES}
     streams, tables = history.invoke(name, "list", key="stream/"), history.invoke(name, "list", key="table/")
     found = {table.name for table in line.ask(m.ListTables(), m.ListTablesResponse).tables} - places

@@ -1,4 +1,4 @@
-"""What the log must hold, kept as plain lists: the groups in order, and the state after each of them.
+"""A model of the log as plain lists: the groups in order, and the state after each of them.
 
 A test tells the model of every append and trim that the engine accepted. After a crash the model says whether what
 the engine has is the state after some whole number of groups, at least the acknowledged ones, and takes that
@@ -138,7 +138,7 @@ class Model:
     # -- what must be
 
     def acknowledged(self) -> int:
-        """How many groups are committed."""
+        """The number of committed groups."""
         states = [group.handle.state for group in self.groups]
         count = states.count(GroupState.COMMITTED)
         if any(state is not GroupState.COMMITTED for state in states[:count]):
@@ -171,7 +171,7 @@ class Model:
         raise Mismatch("; ".join(reasons[-4:]))
 
     def difference(self, state: State, engine: Engine, events: Sequence[bytes], max_bytes: int = 1 << 30) -> str:
-        """What tells the engine's contents from `state`; empty if nothing does."""
+        """The difference between the engine's contents and `state`; empty if there is none."""
         if list(events) != state.events:
             return f"events {_shorten(events)} instead of {_shorten(state.events)}"
         for partition in {*self.tail.records, *state.records}:

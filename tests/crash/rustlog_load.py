@@ -136,7 +136,7 @@ def json_reply(frame: bytes) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class Load:
-    """What all clients of a campaign share."""
+    """The state that all clients of a campaign share."""
 
     history: History
     places: tuple[Place, ...]

@@ -120,7 +120,7 @@ class LaggingCommitter:
 
 @dataclass(slots=True)
 class Plan:
-    """What a schedule varies, besides its own steps."""
+    """The options of a schedule, besides its own steps."""
 
     durability: Durability = Durability.SYNCED
     power: bool = True  # power may be lost; otherwise only the process ends
@@ -391,7 +391,7 @@ class Schedule:
                 self.engine.maintain(self.now, lambda _: Retention())
 
     def drop_from_table(self) -> None:
-        """What lies below the log start goes from the table, once no crash can take the start back."""
+        """Records below the log start are dropped from the table, once no crash can take the start back."""
         if self.engine.sync():
             for partition in PARTITIONS:
                 self.table.drop_below(partition, self.engine.bounds(partition).start)

@@ -252,7 +252,7 @@ class SimDisk:
         self._torn = (error, size)
 
     def crash(self, rng: Random) -> SimDisk:
-        """What a loss of power could leave. This disk stops working."""
+        """A disk as a loss of power could leave it. This disk stops working."""
         self._dead = True
         left = SimDisk(self.sector, self.capacity)
         inodes: dict[int, _Inode] = {}
@@ -266,7 +266,7 @@ class SimDisk:
         return left
 
     def kill(self) -> SimDisk:
-        """What the end of the process alone leaves: every byte and name it wrote, durable or not as before."""
+        """The disk as the end of the process alone leaves it: all that it wrote, durable or not as before."""
         self._dead = True
         left = SimDisk(self.sector, self.capacity)
         left._directories = self._directories

@@ -77,7 +77,7 @@ class Outcomes:
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """What became of the inputs of one query."""
+    """The outcome of the inputs of one query."""
 
     written: int
     lost: int
@@ -270,7 +270,7 @@ def _history(log: Log, producer: Producer, campaign: Campaign) -> History:
 
 
 def copies(history: History) -> dict[str, Copies]:
-    """What each query wrote, against what there was to write."""
+    """The output of each query, compared with its input."""
     there = {
         (contents.place, offset)
         for contents in history.of("contents")
@@ -332,7 +332,7 @@ def _by_place(log: Log, topic: str) -> dict[Place, Rows]:
 
 
 def _resolved(offsets: str) -> dict[int, int]:
-    """Where the stream began that was to begin at the end: as its first write-ahead entry says."""
+    """The start offset of the stream that was to begin at the end, by its first write-ahead entry."""
     first = Path(offsets, "0").read_text().splitlines()[-1]
     return {int(number): at for number, at in json.loads(first)["/from"][SOURCE].items()}
 

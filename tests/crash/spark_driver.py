@@ -95,7 +95,7 @@ def _counts(df: DataFrame) -> DataFrame:
 
 
 def _count(key: tuple[str], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-    """How many of this key there have been, told once in every micro-batch that has some."""
+    """The count of a key so far, emitted once in every micro-batch that has the key."""
     seen = (state.get[0] if state.exists else 0) + sum(len(frame) for frame in frames)
     state.update((seen,))
     yield pd.DataFrame({"key": [key[0]], "value": [f"{key[0]} {seen}"]})

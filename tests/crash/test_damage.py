@@ -40,7 +40,7 @@ class Journal:
 
     @cache  # noqa: B019 - there are two journals, and they live as long as the tests
     def batches(self, partition: PartitionId) -> list[bytes]:
-        """What lies behind the records, byte by byte: equal batches need not be decoded to be compared."""
+        """The bytes behind the records: equal batches need not be decoded to be compared."""
         engine, _ = open_engine(self.disk.copy())
         start, end = engine.bounds(partition)
         assert read(engine, partition, start) == self.model.tail.records[partition][start:end]
@@ -130,7 +130,7 @@ def check_records(told: Journal, engine: FileEngine, partition: PartitionId, dis
 
 
 def outcome(told: Journal, disk: SimDisk) -> int | None:
-    """How many groups the damaged log still has, all of them correct; None if it says that it is damaged."""
+    """The number of groups that the damaged log still has, all correct; None if it reports the damage."""
     try:
         engine, _ = open_engine(disk)
         events = all_events(engine.recover())
@@ -261,7 +261,7 @@ def test_a_torn_last_group_is_cut_off_and_the_log_goes_on() -> None:
 
 
 def forged_group(number: int) -> bytes:
-    """What an attacker would send who knows the format, but not the number that each file draws at random."""
+    """A record by an attacker who knows the format, but not the number that each file draws at random."""
     header = GroupHeader(
         number=number,
         synced_through=number - 1,
@@ -388,7 +388,7 @@ def test_when_the_oldest_file_is_missing_the_log_starts_behind_it() -> None:
 
 
 def test_verify_finds_whatever_opening_or_reading_refuses() -> None:
-    """What opening or reading refuses, `verify` finds too; it also finds what no reader happens to need."""
+    """`verify` finds all damage that opening or reading refuses, and damage that no reader happens to meet."""
     told = journal()
     for path in told.disk.paths():
         content = told.disk.content(path)

@@ -23,7 +23,7 @@ APPS = ("a", "b")
 
 
 class Client:
-    """What one application has asked for: its batches in order, each again and again until it is answered."""
+    """The requests of one application: its batches in order, each repeated until it gets a reply."""
 
     def __init__(self, app: str, rng: Random) -> None:
         self.app = app

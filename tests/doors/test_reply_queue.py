@@ -8,7 +8,7 @@ from penstock.log.engine import CommitGroup, GroupState
 
 
 class Client:
-    """What arrives at the other side."""
+    """The bytes that arrive at the other side."""
 
     def __init__(self) -> None:
         self.sent: list[bytes] = []

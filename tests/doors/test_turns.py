@@ -147,7 +147,7 @@ def test_every_door_gives_others_a_turn_after_so_many_requests(
 
 
 class Somebody:
-    """Who has used a turn up."""
+    """A connection that has used up its turn."""
 
     def describe_work(self) -> dict[str, str]:
         return {}

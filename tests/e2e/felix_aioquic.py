@@ -129,7 +129,7 @@ def events(found: Frame | None) -> Events:
 
 
 class Closed(NamedTuple):
-    """How a connection ended."""
+    """The end of a connection."""
 
     code: int
     application: bool  # the code is one of the protocol on top, not QUIC's own
@@ -263,7 +263,7 @@ class Link(asyncio.DatagramProtocol):
         return self.closed
 
     def transmit(self) -> int:
-        """How many datagrams it took."""
+        """The number of datagrams it took."""
         datagrams = self.quic.datagrams_to_send(now=self._loop.time())
         for data, _ in datagrams:
             if self._arrives():

@@ -297,7 +297,7 @@ def delayed(doors: Doors) -> Expected:
 
 
 def recreated(doors: Doors) -> Expected:
-    """What had the same name before is not seen again."""
+    """A deleted topic of the same name is not seen again."""
     doors.felix.publish_many("anew", [b"old0", b"old1", b"old2"])
     doors.flymq.delete_topic("anew")
     doors.rustlog.create_topic("anew", 1)
@@ -310,7 +310,7 @@ def recreated(doors: Doors) -> Expected:
 
 
 def letters(doors: Doors) -> Expected:
-    """What does not fit a topic's schema is refused, or kept aside, with its story in headers; whoever sends it."""
+    """A record that does not match the topic's schema is refused or becomes a dead letter, whichever door sent it."""
     found = re.search(r"^  data +(\S+)$", doors.broker.block, re.MULTILINE)
     assert found is not None
     change = ("topic", "set", "orders", "--data-dir", found[1])

@@ -359,7 +359,7 @@ def test_a_subscription_from_the_middle_of_the_past(client: Client) -> None:
 
 
 def test_no_more_events_than_credits(client: Client) -> None:
-    """What is pushed while it asks for something else is kept by the client, and is what it then finds first."""
+    """Events that are pushed during another request are kept by the client, and come first afterwards."""
     stream = client.create_stream("measured", DataClass.PUBLIC)
     client.append(stream, [b"%d" % number for number in range(10)])
     subscription = client.subscribe(stream, initial_credits=4, low_water=0, refill=1)

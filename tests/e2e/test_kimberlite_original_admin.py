@@ -132,7 +132,7 @@ def test_keys(client: Client) -> None:
 
 
 def noted(client: Client, count: int, **asked: Any) -> list[AuditEntry]:
-    """What was noted, once it is committed: what reads does not wait for its note."""
+    """The audit events, once they are committed: a request that reads does not wait for its event."""
     until, found = time.monotonic() + 20, list[AuditEntry]()
     while len(found) < count:
         found = client.compliance.audit.query(**asked)

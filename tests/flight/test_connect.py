@@ -168,6 +168,6 @@ def test_a_broker_is_reached_by_its_client(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.process
 def test_nothing_heavy_is_loaded_before_it_is_needed() -> None:
-    """Who only imports this need not wait for Arrow."""
+    """A program that only imports this need not wait for Arrow."""
     code = "import sys, penstock.flight.connect; print(*({'pyarrow', 'deltalake', 'numpy'} & sys.modules.keys()))"
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout == b"\n"

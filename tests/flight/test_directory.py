@@ -39,7 +39,7 @@ def opened(directory: Directory, scope: Scope = DEFAULT_SCOPE, tables: str | Non
 
 
 def offsets(log: Log, place: TopicPartition, start: int, end: int) -> list[int]:
-    """Those of all records, after a look at what is in them."""
+    """The columns of all records, after a check of their contents."""
     found: list[int] = []
     for batch in log.read(place, start, end, ("value", "offset", "partition")):
         assert batch.schema == schema_of(("value", "offset", "partition"))

@@ -1,4 +1,4 @@
-"""What fuzzing draws by lot: the same in every run, so that a failure can be repeated; something else in each round of
+"""Seeds for fuzzing: the same in every run, so that a failure can be repeated; something else in each round of
 `make fuzz-rounds`, which prints its rounds. `PENSTOCK_FUZZ_ROUND=… pytest tests/fuzz` repeats one."""
 
 from __future__ import annotations

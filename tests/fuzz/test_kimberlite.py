@@ -84,7 +84,7 @@ def steady_stream(name: str, rng: random.Random) -> bytes:
 
 
 def refusal(name: str, reply: Reply) -> tuple[int, m.ErrorCode]:
-    """What is said of a message that cannot be read, without why: that depends on what lies behind it by then."""
+    """The error for an unreadable message, without its reason, which depends on the bytes behind it by then."""
     said = DIALECTS[name].read_answer(reply.payload, 0, len(reply.payload))
     assert isinstance(said, m.Response) and isinstance(said.payload, m.ErrorResponse)
     return said.request_id, said.payload.code

@@ -371,7 +371,7 @@ def test_statements_of_clients_that_vanish_are_not_carried_out(broker: Besieged)
 
 
 def test_more_statements_than_there_is_room_for(broker: Besieged) -> None:
-    """Those that find no place in the line are told to come later."""
+    """Requests that find no room in the queue are told to try again later."""
     broker.files += SQL_PROCESSES  # each is another connection of the broker's, and some of them stay
     with ExitStack() as stack:
         wires = [stack.enter_context(connected(broker)) for _ in range(300)]

@@ -324,7 +324,7 @@ def flood(wire: Wire, data: bytes) -> int:
 
 
 def read_by_broker(wire: Wire, sent: int) -> int:
-    """How much of what was sent the system does not hold any more, whose buffers may be large."""
+    """The number of sent bytes that have left the system's buffers, which may be large."""
     return sent - unread_bytes(wire.socket)
 
 

@@ -28,7 +28,7 @@ every_target = pytest.mark.parametrize("name", TARGETS)
 
 
 def findings_of(target: Target, inputs: Iterator[bytes], directory: Path) -> str:
-    """What was found, as text."""
+    """The finding as text."""
     findings = Findings(target, directory)
     for data in inputs:
         findings.run(data)

@@ -26,7 +26,7 @@ def finding(text: str, *operations: Operation) -> Finding:
 
 
 class Found(NamedTuple):
-    """Where a record is, in the end."""
+    """The final location of a record."""
 
     place: Place
     offset: int
@@ -88,7 +88,7 @@ class Evidence:
 
     @cached_property
     def at(self) -> dict[Place, dict[int, str]]:
-        """What is at each offset."""
+        """The record at each offset."""
         return {place: dict(contents.numbered()) for place, contents in self.contents.items()}
 
     def start(self, place: Place) -> int:

@@ -59,7 +59,7 @@ class Model:
         return self.draw.draw(st.sampled_from(CLIENTS))
 
     def outcome(self) -> tuple[Outcome, bool]:
-        """What the client is told, and whether it happens."""
+        """The reply to the client, and whether the operation takes effect."""
         choices = [(Outcome.ACKNOWLEDGED, True)] * 3
         choices += [(Outcome.REJECTED, False), (Outcome.UNKNOWN, True), (Outcome.UNKNOWN, False)]
         return self.draw.draw(st.sampled_from(choices))

@@ -211,7 +211,7 @@ FAULTS: Final = (kill_owner, stop_owner, cut_owner, kill_leader, kill_standby, k
 
 @dataclass(slots=True)
 class Findings:
-    """What a campaign has seen so far."""
+    """The observations of a campaign so far."""
 
     pauses: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))  # s, by kind of fault
     faults: int = 0

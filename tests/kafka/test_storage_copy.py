@@ -30,7 +30,7 @@ def storage_copy(*arguments: object) -> subprocess.Popen[str]:
 
 
 def same(*arguments: object) -> dict[str, object]:
-    """What is told of a copy that is whole, or of one that is compared."""
+    """The output about a complete copy, or about a compared one."""
     process = storage_copy(*arguments)
     told, errors = process.communicate(timeout=240)
     assert process.returncode == 0, errors

@@ -1,4 +1,4 @@
-"""What every engine must do, as tests. An engine's own test module derives from `EngineContract` and says how the
+"""The contract of every engine, as tests. An engine's own test module derives from `EngineContract` and says how the
 engine is opened; nothing here knows how an engine stores anything, or what it does after a crash.
 
 This module has bounds, time, watching, state and care; `append_contract.py` has appending, `past_contract.py` tables.

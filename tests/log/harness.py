@@ -1,4 +1,4 @@
-"""What the contract tests of engines stand on: an open engine and what may be done around it, and readers."""
+"""The fixture of the contract tests of engines: an open engine, the means to disturb it, and readers."""
 
 from __future__ import annotations
 

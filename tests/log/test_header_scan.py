@@ -1,4 +1,4 @@
-"""How far a partition reached at a position, told by the headers of its batches alone."""
+"""The end of a partition at a position, by the headers of its batches alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which records have to go: the decisions, without files."""
+"""The records that retention deletes: the decisions, without files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every engine must do with records that tables have taken over: the same answers, from somewhere else."""
+"""The contract of every engine for records that tables have taken over: the same replies, from another place."""
 
 from __future__ import annotations
 

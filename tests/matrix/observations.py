@@ -238,7 +238,7 @@ class Matrix:
             assert sum(map(len, topic.records.values())) == len(written)
 
     def _note_times(self, topics: list[Written]) -> None:
-        """When each record was stored, as Flight has it: within the time in which it was written."""
+        """The time at which each record was stored, from Flight: within the time in which it was written."""
         reader = READERS["flight"](self.broker)
         for topic in topics:
             for place, records in topic.records.items():
@@ -295,7 +295,7 @@ class Matrix:
             self._settle_killed(name, writer, began)
 
     def _settle_killed(self, name: str, writer: KilledWriter, began: int) -> None:
-        """What is there, as RustLog has it: by that, all ways out are compared."""
+        """The records as RustLog reads them: all other ways out are compared with these."""
         place, kind = writer.place, WRITERS[name]
         with RustLog(*self.broker.endpoint("rustlog")) as client:
             (partition,) = client.describe_topic(place.topic).partitions

@@ -33,7 +33,7 @@ def test_names_of_topics(seen: Observations, reader: str, phase: str) -> None:
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("reader", READERS)
 def test_gaps(seen: Observations, reader: str, phase: str) -> None:
-    """What expired is passed over, or told, and what is behind it has the same offset everywhere."""
+    """Expired records are skipped, or reported, and the records behind them have the same offset everywhere."""
     check_all(seen, "gaps", reader, phase)
 
 
@@ -51,7 +51,7 @@ def check_all(seen: Observations, writer: str, reader: str, phase: str, kind: ty
 
 
 def expected(seen: Observations, topic: Written, place: Place, kind: type[Reader]) -> list[Row]:
-    """What this way out has to show of a partition."""
+    """The expected output of this way out for a partition."""
     shows = kind.shows
     return [
         Row(

@@ -120,7 +120,7 @@ def _content(message: Message) -> object:
 
 
 def _create(kafka: MockCluster, target: str, source: str, partitions: int) -> None:
-    """What the mirror would make itself; the mock cluster does not take orders for topics."""
+    """Topics that the mirror would create itself; the mock cluster does not support that."""
     kafka.create_topic(target, partitions)
     for number in range(partitions):
         kafka.create_topic(progress_topic(target, f"{identity('here', source)}-{number}"), 1)

@@ -1,4 +1,4 @@
-"""When a standby takes the journal's owner to be gone: by a clock that the test moves."""
+"""The time after which a standby takes the journal's owner to be gone, by a clock that the test moves."""
 
 from __future__ import annotations
 

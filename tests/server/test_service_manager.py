@@ -1,4 +1,4 @@
-"""What the service manager is told, by a real broker and where there is none."""
+"""Messages to the service manager, from a real broker and where there is no manager."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def run(scene: Callable[[BrokerFixture], Awaitable[None]], seconds: float = 0.05
 
 
 def looks(fixture: BrokerFixture) -> float:
-    """How often it has looked."""
+    """The number of its checks."""
     lines = fixture.broker.exposition.text().splitlines()
     (count,) = [line for line in lines if line.startswith("penstock_loop_stall_seconds_count ")]
     return float(count.split()[1])

@@ -75,7 +75,7 @@ class DataDir:
         return values
 
     def trim(self, topic: str, partition: int, start: int) -> None:
-        """What retention does."""
+        """Advance the log start, as retention does."""
         self.engine.trim({partition_id(self.id(topic), partition): start})
         self.commit()
 

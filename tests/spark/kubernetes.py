@@ -71,7 +71,7 @@ class Kubernetes:
         return [thing for thing in self.created if thing["kind"] == "Pod"]
 
     def log(self, pod: Thing) -> str:
-        """What its process has said."""
+        """The output of its process."""
         return Path(self._directory, pod["metadata"]["name"], "log").read_text(errors="replace")
 
     # -- what is asked

@@ -78,7 +78,7 @@ def revenue(orders: Iterator[bytes]) -> Result:
 
 
 def project(directory: Path, kind: str, address: str) -> Path:
-    """What `penstock pipeline init` writes, with settings for tests."""
+    """The project that `penstock pipeline init` writes, with settings for tests."""
     write_project(str(directory), "shop", "declarative" if kind == "declarative" else "continuous", address)
     file = directory / "pipeline.toml"
     file.write_text(file.read_text().partition("\n[spark.conf]")[0] + QUICK)

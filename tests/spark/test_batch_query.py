@@ -139,7 +139,7 @@ def test_sql(spark: SparkSession, data_dir: DataDir) -> None:
 
 
 def test_past_and_tail_as_one(spark: SparkSession, data_dir: DataDir) -> None:
-    """What is in a table and what is in the journal are one topic for the source, too."""
+    """Records in a table and records in the journal are one topic for the source, too."""
     data_dir.create("t", 2)
     written = data_dir.fill("t", 0, 3000) + data_dir.fill("t", 1, 20)
     data_dir.to_tables()

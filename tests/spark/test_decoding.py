@@ -321,7 +321,7 @@ def _json_nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 def plain(value: Any, column: Any) -> Any:
-    """What JSON's value is in such a column."""
+    """The value of JSON in such a column."""
     if value is None or column is JSON:
         return value
     if isinstance(column, Struct):
@@ -334,7 +334,7 @@ def plain(value: Any, column: Any) -> Any:
 
 
 def parsed(value: Any, column: Any) -> Any:
-    """What came out of a column, with JSON text read."""
+    """The values of a column, with JSON text parsed."""
     if value is None:
         return None
     if column is JSON:

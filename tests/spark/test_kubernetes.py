@@ -33,7 +33,7 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.pyspark.python": sys.executable,
 }
-"""Those of the page's table, with values for this machine."""
+"""The settings of the page's table, with values for this machine."""
 TESTS = {
     "spark.driver.memory": "700m",
     "spark.scheduler.minRegisteredResourcesRatio": "1",  # both executors have to be there, however long that takes

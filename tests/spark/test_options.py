@@ -1,4 +1,4 @@
-"""What may be said to the source, and what is answered to the rest."""
+"""The options of the source, and the errors for anything else."""
 
 from __future__ import annotations
 

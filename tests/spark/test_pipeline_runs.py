@@ -44,7 +44,7 @@ def view(project: Path) -> shop.Result:
 
 
 def closed(values: list[bytes]) -> shop.Result:
-    """What came out at the topic of results; each minute once."""
+    """The records of the topic of results; each minute once."""
     found: shop.Result = {}
     for value in values:
         event = json.loads(value, parse_float=Decimal)

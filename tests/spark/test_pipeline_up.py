@@ -73,7 +73,7 @@ def count(table: Path) -> int:
 
 
 def told(up: Up) -> int:
-    """How many results have come back as a topic."""
+    """The number of results that have come back as a topic."""
     with Client(*up.endpoint("rustlog")) as client:
         if "revenue" not in {topic.name for topic in client.list_topics()}:
             return 0

@@ -1,4 +1,4 @@
-"""What is read next, decided against a log in memory."""
+"""The plan of the next read, against a log in memory."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def moto() -> Iterator[str]:
 
 
 def programs() -> list[str]:
-    """Those of the page, from one `import penstock.spark` to the next: each is a process."""
+    """The programs of the page, from one `import penstock.spark` to the next: each is a process."""
     found: list[str] = []
     for snippet in snippets(PAGE):
         if snippet.language == "python" and not snippet.why_not:
@@ -97,7 +97,7 @@ def configuration() -> str:
 
 
 def run(program: str, places: Mapping[str, str], directory: Path) -> str:
-    """What it prints."""
+    """Its output."""
     done = subprocess.run(
         [sys.executable, "-c", replaced(program, places)],
         capture_output=True,

@@ -87,7 +87,7 @@ class FakeSink:
 
 
 class Context:
-    """What Spark tells a task."""
+    """The context that Spark gives a task."""
 
     def __init__(self, query: str | None, batch: int | None, partition: int = 0) -> None:
         self.told = {"sql.streaming.queryId": query, "streaming.sql.batchId": None if batch is None else str(batch)}

@@ -59,7 +59,7 @@ class Place:
         return [row["value"].decode() for row in self.records(topic, "value")]
 
     def staged(self) -> list[str]:
-        """What lies about. The broker removes it a little later than it answers."""
+        """The staged files. The broker removes them a little later than it replies."""
         data_dir = self.data / "staging"
         return [path.name for path in data_dir.iterdir()] if data_dir.exists() else []
 

@@ -119,7 +119,7 @@ class Sent:
                 yield event
 
     def bad(self, kind: str) -> list[bytes]:
-        """What is no event: the shop has more of that than this test adds."""
+        """Records that are no events: the shop has more of them than this test adds."""
         return [raw for raw in self.raw[kind] if TIMES[kind] not in (parsed(raw) or {})]
 
     def _send(self, kind: str, values: list[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""Which field a name of a statement means, where several could be meant."""
+"""The field that a name of a statement means, where several could be meant."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_name_before_a_point_does_not_make_a_statement_look_for_more(catalog: 
     ],
 )
 def test_a_name_that_the_statement_defines_too(sql: str, found: list[list[object]], known: bool) -> None:
-    """What it means must not depend on what was learnt of the stream before."""
+    """Its meaning must not depend on what was learnt of the stream before."""
     catalog, shop = MemoryCatalog(), StatementRuntime()
     catalog.add("s", '{"userId": 1, "Tag": "x", "nested": {"x": 5}}', '{"userId": 2, "Tag": "y"}')
     if known:

@@ -1,4 +1,4 @@
-"""What is carried out is written anew from what was parsed: it has to mean the same."""
+"""The statement that is executed is written anew from the parsed one: it has to mean the same."""
 
 from __future__ import annotations
 

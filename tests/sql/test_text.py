@@ -1,4 +1,4 @@
-"""What is taken out of a statement before it is parsed, and what is refused."""
+"""Text that is taken out of a statement before it is parsed, and text that is refused."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class EchoSession:
 
 @dataclass
 class Stage:
-    """What a scene can look at."""
+    """The objects that a scene can inspect."""
 
     address: tuple[str, int] = ("", 0)
     tracker: ConnectionTracker = None  # type: ignore[assignment]

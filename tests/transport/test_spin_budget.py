@@ -1,4 +1,4 @@
-"""How long who waits keeps looking, and when it does not even begin."""
+"""The duration of busy polling, and the conditions under which it does not even begin."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def skipped(budget: SpinBudget) -> int:
-    """How many waits are left out before the next that is tried."""
+    """The number of waits that are skipped before the next one that polls."""
     count = 0
     while not budget.begin():
         count += 1
@@ -64,7 +64,7 @@ LONG = 1.5 * SECONDS_PER_CHECK  # enough for a check
 
 
 class Machine:
-    """What a budget can see of the machine: a clock, and how long its thread has waited for a processor."""
+    """The machine as a budget sees it: a clock, and how long its thread has waited for a processor."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1.0
@@ -168,7 +168,7 @@ def test_the_end_of_a_connection_is_something_to_receive() -> None:
 
 
 def test_tls_is_not_looked_for() -> None:
-    """What TLS has read already cannot be seen from outside, and it would be waited for in vain."""
+    """Bytes that TLS has read already cannot be seen from outside, and polling would wait for them in vain."""
     ours, theirs = socket.socketpair()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False

@@ -230,7 +230,7 @@ class Broker:
     def trace(self, tracing: Tracing) -> None:
         """Record spans from now on."""
         self.tracing = self.metrics.tracing = tracing
-        self.turns.on_turn = tracing.turn
+        self.turns.report_all(tracing.turn)
 
     def metrics_text(self, identity: Identity) -> str:
         """The metrics of all tenants in Prometheus' text format."""

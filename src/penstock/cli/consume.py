@@ -33,7 +33,7 @@ Regex = Annotated[
 ]
 
 
-class Choice(NamedTuple):
+class RecordChoice(NamedTuple):
     """The records to print."""
 
     topic: str
@@ -87,7 +87,7 @@ def consume(
         fail("--follow has no end, and --output json needs one: use jsonl", 2)
     if form is not None and output is not Output.TABLE:
         fail("--format and --output: choose one", 2)
-    choice = Choice(
+    choice = RecordChoice(
         topic,
         group,
         sorted(set(partition or ())),
@@ -143,7 +143,7 @@ class _Lines:
 class _Reading:
     """Reads a topic from the chosen start to the chosen end."""
 
-    def __init__(self, connection: Connection, choice: Choice, lines: _Lines) -> None:
+    def __init__(self, connection: Connection, choice: RecordChoice, lines: _Lines) -> None:
         self._choice = choice
         self._lines = lines
         self._connection = connection

@@ -183,7 +183,7 @@ class Doors:
                 self._felix.close()
 
 
-class Turn(NamedTuple):
+class EventCounts(NamedTuple):
     """The number of events of each kind in a turn."""
 
     orders: int
@@ -192,10 +192,10 @@ class Turn(NamedTuple):
     screens: int
 
 
-SHARES = Turn(30, 40, 20, 10)  # per hundred events; payments come on top
+SHARES = EventCounts(30, 40, 20, 10)  # per hundred events; payments come on top
 
 
-def amounts(per_second: float) -> Iterator[Turn]:
+def amounts(per_second: float) -> Iterator[EventCounts]:
     """The events of each turn, with fractions carried over so that the rate is exact."""
     due = [0.0] * len(SHARES)
     while True:
@@ -205,7 +205,7 @@ def amounts(per_second: float) -> Iterator[Turn]:
             whole = int(due[index] + 1e-9)
             due[index] -= whole
             counts.append(whole)
-        yield Turn(*counts)
+        yield EventCounts(*counts)
 
 
 def generate(doors: Doors, shop: Shop, per_second: float, stopped: threading.Event, say: Callable[[str], None]) -> None:

@@ -82,18 +82,14 @@ def mirror(
     penstock mirror rustlog://legacy:9092 penstock://ada@new:9092 --destination-secret-file ada.password --prefix old.
     """
     from penstock.clients._core.errors import PenstockError
-    from penstock.mirror import url
     from penstock.mirror.copier import Copier
     from penstock.mirror.doors import ends as open_ends
     from penstock.mirror.errors import MirrorError
     from penstock.mirror.progress import StateFile, identity
 
     start = moment.offset_or_time("--from", beginning)
-    try:
-        of = url.parse(source, read_secret("--source-secret-file", source_secret))
-        to = url.parse(destination, read_secret("--destination-secret-file", destination_secret))
-    except MirrorError as error:
-        fail(error, 2)
+    of = _location(source, "--source-secret-file", source_secret)
+    to = _location(destination, "--destination-secret-file", destination_secret)
     if of.scheme == "blipmq" and beginning not in ("earliest", "latest"):
         fail("--from: a subscription of BlipMQ has no past; it begins now", 2)
     kept = StateFile(state or _state_path(identity(name or of.name, to.name)))
@@ -105,7 +101,7 @@ def mirror(
                 fail("source and destination are the same broker: give topics another name, with --prefix", 2)
             if origin and "headers" not in ends.destination.carries:
                 fail(f"--origin: {to.scheme}:// has no headers", 2)
-            _tell(ends, of, to)
+            _print_guarantees(ends, of, to)
             with progress_to("mirroring") as report:
                 copier = Copier(
                     ends, name or of.name, topics, kept,
@@ -115,6 +111,17 @@ def mirror(
     except (MirrorError, PenstockError, ValueError, OSError) as error:
         fail(error)
     _print_counts(copier)
+
+
+def _location(text: str, option: str, secret: str | None) -> Location:
+    """A URL with the secret from this option's file. Ends the command if one of them is invalid."""
+    from penstock.mirror import url
+    from penstock.mirror.errors import MirrorError
+
+    try:
+        return url.parse(text, read_secret(option, secret))
+    except MirrorError as error:
+        fail(error, 2)
 
 
 def _print_counts(copier: Copier) -> None:
@@ -165,8 +172,8 @@ def _is_pattern(text: str) -> bool:
     return any(character in text for character in "*?[")
 
 
-def _tell(ends: MirrorEnds, of: Location, to: Location) -> None:
-    """Report what is lost in the copy, and the delivery guarantee."""
+def _print_guarantees(ends: MirrorEnds, of: Location, to: Location) -> None:
+    """Print notes about fields that the copy loses, and about the delivery guarantee."""
     if lost := ends.lost():
         _note(f"{to.scheme}:// does not carry {' and '.join(lost)}: left out")
     if not ends.keeps_times:

@@ -33,7 +33,7 @@ KAFKA: Final = "kafka://"
 QUIET_SECONDS: Final = 2.5  # a live owner writes once a second
 
 
-class Ends(NamedTuple):
+class CopyEnds(NamedTuple):
     """The source and the target of a copy, of the journal and of the tables."""
 
     directory: str
@@ -102,7 +102,7 @@ def copy(
     _show(output, ends, *copied)
 
 
-def _ends(settings: Settings, source: str, target: str, tables_from: str | None, tables_to: str | None) -> Ends:
+def _ends(settings: Settings, source: str, target: str, tables_from: str | None, tables_to: str | None) -> CopyEnds:
     to_kafka = target.startswith(KAFKA)
     if to_kafka == source.startswith(KAFKA):
         fail(f"one of SOURCE and TARGET is a data directory, and the other one {KAFKA}HOST:PORT,…/NAME", 2)
@@ -118,7 +118,7 @@ def _ends(settings: Settings, source: str, target: str, tables_from: str | None,
         fail("say where the tables of the target are, which every broker of it must reach: --tables-to URL", 2)
     if not to_kafka and not tables_from:
         fail("say where the tables of the source are: --tables-from URL, or tables.url in the configuration", 2)
-    return Ends(directory, url, to_kafka, tables_from, tables_to)
+    return CopyEnds(directory, url, to_kafka, tables_from, tables_to)
 
 
 def _refuse_missing(directory: str) -> None:
@@ -130,7 +130,7 @@ class _Copy:
     def __init__(
         self,
         settings: Settings,
-        ends: Ends,
+        ends: CopyEnds,
         journal: KafkaJournal,
         source: Source,
         progress: Callable[[str, int, int], None],
@@ -184,7 +184,7 @@ class _Copy:
         return compare_tables(*places, lambda done, total: self._progress("comparing tables", done, total))
 
 
-def _show(output: Output, ends: Ends, compared: Compared, tables: TableFiles | None) -> None:
+def _show(output: Output, ends: CopyEnds, compared: Compared, tables: TableFiles | None) -> None:
     show_fields(
         output,
         [

@@ -13,7 +13,7 @@ import time
 from typing import Final
 
 from penstock.broker.broker import Broker
-from penstock.broker.runtime.turns import Worker
+from penstock.broker.runtime.turns import TurnOwner
 
 logger = logging.getLogger(__name__)
 
@@ -32,8 +32,7 @@ class Watchdog:
         self._logged = float("-inf")  # time of the last log line
         self._unlogged = 0  # stalls since then
         if seconds:
-            broker.turns.slow = int(seconds * 1e9)
-            broker.turns.on_slow = self._on_slow_turn
+            broker.turns.report_slow(int(seconds * 1e9), self._on_slow_turn)
         self._due = time.monotonic() + INTERVAL
         self._timer = loop.call_later(INTERVAL, self._look)
 
@@ -50,10 +49,10 @@ class Watchdog:
         self._due = now + INTERVAL
         self._timer = self._loop.call_later(INTERVAL, self._look)
 
-    def _on_slow_turn(self, nanoseconds: int, worker: Worker) -> None:
+    def _on_slow_turn(self, nanoseconds: int, owner: TurnOwner) -> None:
         self._explained = True
         self._metrics.slow_turns += 1
-        keys = worker.describe_work()
+        keys = owner.describe_work()
         what = f"by {keys.get('door') or 'a connection'} {keys.get('request', '')} of {keys.get('peer', '?')}"
         self._log(time.monotonic(), nanoseconds / 1e9, " ".join(what.split()), keys)
 

@@ -2,7 +2,8 @@
 
     from penstock.spark import decode, register, session, start, table
 
-Everything is imported on first use, since Spark imports this package in every worker.
+Everything is imported on first use, since Spark imports this package in every worker. Imports flight, broker and log.
+Start at `source.py` and `sink.py`, or at `topic_table.py`.
 """
 
 from __future__ import annotations

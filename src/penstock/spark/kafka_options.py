@@ -37,6 +37,7 @@ EQUIVALENT: Final = {
     "kafka.key.serializer": "nothing: write key as string or binary",
     "kafka.value.serializer": "nothing: write value as string or binary, for example with to_json",
     "kafka.interceptor.classes": "nothing: change rows in the query",
+    "kafka.partitioner.class": "a column 'partition'",
     "kafka.isolation.level": "nothing: only what is committed is ever seen, as with 'read_committed'",
     "kafka.acks": "nothing: what is written is on disk before it counts, as with 'all'",
     "kafka.enable.idempotence": "nothing: every write is exactly once, as with 'true'",

@@ -27,6 +27,8 @@ CONNECTION: Final = (
     "namespace",
 )
 CONNECTION_PREFIXES: Final = ("tls.", "tables.")
+CREDENTIALS: Final = ("password", "api.key", "tables.")
+"""Options that are credentials, or may be: beginnings of their names."""
 SELECTING: Final = ("subscribe", "subscribePattern", "assign")
 STARTING: Final = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 """Options for the start, in order of precedence."""
@@ -57,9 +59,9 @@ PREFIX: Final = "penstock."
 STREAM_OUTAGE_MS: Final = 120_000  # tolerated at most: streams run unattended
 BATCH_OUTAGE_MS: Final = 30_000  # a user may be waiting, or may have misspelt the address
 WITHOUT_ANY: Final = (
-    ". There is no option at all: Spark gives sources in Python none of those of CREATE TABLE … USING penstock; CREATE "
-    "TEMPORARY VIEW name USING penstock OPTIONS (…) keeps them, and penstock.spark.catalog() makes a view for "
-    "each topic"
+    ". There is no option at all: a table that was created with columns has none, because Spark gives sources in "
+    "Python only those of CREATE TABLE name USING penstock OPTIONS (…), without columns; for columns, CREATE TEMPORARY "
+    "VIEW name (…) USING penstock OPTIONS (…); penstock.spark.catalog() makes a view for each topic"
 )
 EARLIEST: Final = -2
 LATEST: Final = -1

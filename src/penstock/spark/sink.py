@@ -192,7 +192,7 @@ def discard(options: SinkOptions, sent: Sequence[Sent]) -> None:
             open_log(options).discard(message.app, message.batch, message.refs)
         except FlightLogError as error:
             logger.warning(
-                "What was sent for batch %d of %s is left to the broker: %s", message.batch, message.app, error
+                "The rows sent for batch %d of %s are left to the broker: %s", message.batch, message.app, error
             )
             return
 

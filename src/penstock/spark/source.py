@@ -36,6 +36,7 @@ from penstock.spark.offsets import Json, Range, begins, decode, encode, is_symbo
 from penstock.spark.options import OptionValues, Retries, SourceOptions, batch_options, included, stream_options
 from penstock.spark.outage_budget import OutageBudget
 from penstock.spark.planning import DataLost, Known, Planner, capped
+from penstock.spark.table_options import all_options, with_options
 from penstock.spark.worker_memory import freeze_imports
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class PenstockDataSource(DataSource):
         return "penstock"
 
     def schema(self) -> StructType:
-        return full_schema(*included(OptionValues(self.options)))
+        return with_options(full_schema(*included(OptionValues(self.options))), self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return PenstockReader(schema, dict(self.options))
@@ -97,7 +98,7 @@ def open_log(options: SourceOptions) -> Log:
 class PenstockReader(DataSourceReader):
     def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
         self._schema = schema
-        self._options = batch_options(options)
+        self._options = batch_options(all_options(schema, options))
         check_schema(schema, self._options.empty_is_null)
 
     def partitions(self) -> list[InputPartition]:
@@ -126,7 +127,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @cached_property
     def _options(self) -> SourceOptions:
-        options = stream_options(self._given)
+        options = stream_options(all_options(self._schema, self._given))
         check_schema(self._schema, options.empty_is_null)
         return options
 

@@ -60,7 +60,7 @@ class Clockwork:
 
     @property
     def journalled(self) -> dict[CacheName, list[str]]:
-        """What the log would bring back."""
+        """The values that the log would restore."""
         state = self.fixture.broker.state_log.state
         return {name: list(values) for name, values in state.cached.items()}
 

@@ -1,4 +1,4 @@
-"""What another process is told in order to read: it has to come to the same records as a fetch."""
+"""The view with which another process reads: it has to find the same records as a fetch."""
 
 from __future__ import annotations
 

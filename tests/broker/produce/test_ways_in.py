@@ -93,7 +93,7 @@ def replay_of_what_anybody_wrote(fixture: BrokerFixture, value: bytes) -> Genera
 
 
 def sql_insert(fixture: BrokerFixture, value: bytes) -> Generator[None]:
-    fixture.broker.queries.on_waiting = lambda: None
+    fixture.broker.queries.attach_worker(lambda: None)
     statement = fixture.broker.queries.run(ME, HERE, "INSERT")
     statement.start(lambda: None)
     fixture.commit()

@@ -39,7 +39,7 @@ Row = tuple[bytes | None, bytes, Headers]
 
 
 class Sink:
-    """Where chunks go, by topic and partition."""
+    """The chunks, by topic and partition."""
 
     def __init__(self) -> None:
         self.chunks: list[tuple[str, int, Columns]] = []

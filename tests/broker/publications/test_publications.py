@@ -59,7 +59,7 @@ def stage(
     scope: Scope = DEFAULT_SCOPE,
     **columns: Any,
 ) -> str:
-    """What the process beside the broker does: one staged file."""
+    """One staged file, as the process beside the broker writes it."""
     permit, _ = fixture.broker.publications.prepare(
         identity, scope, app, batch, list(dict.fromkeys(topic for topic, _, _ in chunks))
     )

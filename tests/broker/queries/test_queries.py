@@ -63,7 +63,7 @@ class Asked:
 
 def make(policy: QueryPolicy | None = None, **options: Any) -> BrokerFixture:
     fixture = BrokerFixture(queries=policy or QueryPolicy(enabled=True, seconds=10), **options)
-    fixture.broker.queries.on_waiting = lambda: None
+    fixture.broker.queries.attach_worker(lambda: None)
     return fixture
 
 
@@ -237,7 +237,7 @@ def test_without_a_process_a_statement_is_refused(policy: QueryPolicy, said: str
 def test_a_client_that_may_ask_makes_it_ready_if_that_is_wanted(ahead: bool) -> None:
     fixture = BrokerFixture(queries=QueryPolicy(enabled=True, ahead=ahead))
     woken: list[bool] = []
-    fixture.broker.queries.on_waiting = lambda: woken.append(True)
+    fixture.broker.queries.attach_worker(lambda: woken.append(True))
     fixture.broker.queries.expect()
     assert woken == [True] * ahead
 
@@ -275,7 +275,7 @@ def test_a_running_statement_is_stopped_and_can_do_nothing_more() -> None:
     asked = begun(fixture)
     told: list[bool] = []
     desk = fixture.broker.queries.capability
-    desk.on_stopped = lambda: told.append(True)
+    fixture.broker.queries.attach_worker(lambda: None, lambda: told.append(True))
     asked.run.cancel()
     assert told == [True] and desk.to_stop() == [asked.number] and desk.to_stop() == []
     for question in (
@@ -328,7 +328,7 @@ def secured(*grants: Grant) -> BrokerFixture:
         stream(fixture, name, b"1")
     fixture.options["access"] = AccessPolicy(enforced=True, grants=grants)
     fixture.restart()
-    fixture.broker.queries.on_waiting = lambda: None
+    fixture.broker.queries.attach_worker(lambda: None)
     return fixture
 
 
@@ -368,7 +368,7 @@ def test_a_stream_of_health_information_needs_the_permission_for_that() -> None:
         stream(fixture, "chart", b"1", settings=TopicSettings(data_class="PHI"))
         fixture.options["access"] = AccessPolicy(enforced=True, grants=[may(*permissions, topic="*")])
         fixture.restart()
-        fixture.broker.queries.on_waiting = lambda: None
+        fixture.broker.queries.attach_worker(lambda: None)
         desk = fixture.broker.queries.capability
         asked = begun(fixture)
         assert desk.names(asked.number) == seen

@@ -164,7 +164,7 @@ class Moves(RuleBasedStateMachine):
 
     @rule()
     def store(self) -> None:
-        """What is in a snapshot is all there is to a queue."""
+        """A snapshot has everything of a queue."""
         self.queue = msgspec.msgpack.decode(msgspec.msgpack.encode(self.queue), type=Queue)
 
     @invariant()

@@ -705,7 +705,7 @@ def script() -> list[Step]:
 
 
 def _killed_at(commits: bool, point: int) -> tuple[Desk, Counter[bytes], set[bytes]]:
-    """What was delivered and acknowledged, as committed, before the kill at this point."""
+    """The deliveries and acknowledgements that were committed before the kill at this point."""
     desk = Desk(queues=QueuePolicy(ttl=0))
     desk.subscribe()
     delivered: Counter[bytes] = Counter()
@@ -896,7 +896,7 @@ def test_an_error_of_one_who_listens_stops_nobody_else(desk: Desk, caplog: pytes
         desk.take(queue)
     desk.sweep(0.1)
     assert told == [1]
-    assert "whoever pushes" in caplog.text
+    assert "pushing messages of queue" in caplog.text
 
 
 def test_who_listens_is_woken_when_the_log_takes_writes_again(desk: Desk) -> None:

@@ -1,4 +1,4 @@
-"""Which notices are written, counted or left out, by the clock alone."""
+"""Notices that are written, counted or left out, by the clock alone."""
 
 from __future__ import annotations
 

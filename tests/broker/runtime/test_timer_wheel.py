@@ -17,7 +17,7 @@ class Item:
 
 
 def take_all(wheel: TimerWheel[Item], now: int, most: int = 1_000_000) -> list[Item]:
-    """What is due, as a sweep takes it; as often as it takes until nothing moves any more."""
+    """The items that are due, as sweeps take them until nothing moves any more."""
     found: list[Item] = []
     for _ in range(100):  # a coarse slot becomes a finer one, and so on
         due = wheel.due(now, most)

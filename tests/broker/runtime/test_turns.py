@@ -14,8 +14,8 @@ from penstock.broker.runtime.turns import (
     TURN,
     UNAUTHENTICATED_SHARE,
     Turn,
+    TurnOwner,
     Turns,
-    Worker,
 )
 
 
@@ -170,10 +170,10 @@ def test_work_that_takes_too_long_at_once_is_reported() -> None:
     loop = Loop()
     told: list[tuple[int, str]] = []
 
-    def on_slow(nanoseconds: int, worker: Worker) -> None:
-        told.append((nanoseconds, worker.describe_work()["request"]))
+    def on_slow(nanoseconds: int, owner: TurnOwner) -> None:
+        told.append((nanoseconds, owner.describe_work()["request"]))
 
-    loop.turns.slow, loop.turns.on_slow = 50 * MILLISECOND, on_slow
+    loop.turns.report_slow(50 * MILLISECOND, on_slow)
     Busy(loop, 49 * MILLISECOND, "quick").work()
     Busy(loop, 50 * MILLISECOND, "slow").work()
     assert told == [(50 * MILLISECOND, "slow")]

@@ -22,7 +22,7 @@ ALL_BUT_PHI = frozenset(Permission) - {Permission.ADMIN, Permission.PHI}
 
 
 def secure_world(*permissions: Permission, **where: Any) -> BrokerFixture:
-    """Where alice has these, and there are topics of several classes."""
+    """A broker with topics of several classes, where alice has these permissions."""
     grants = [Grant("root", frozenset({Permission.ADMIN})), Grant("alice", frozenset(permissions), **where)]
     fixture = BrokerFixture(access=AccessPolicy(enforced=True, grants=grants))
     for name, data_class in (("patients", "PHI"), ("studies", "Deidentified"), ("plain", None)):

@@ -86,7 +86,7 @@ def enter(one: BrokerFixture, text: str) -> Identity:
 
 
 def refusals(one: BrokerFixture) -> list[str]:
-    """Why attempts failed, as the audit log has it; oldest first."""
+    """The reasons of failed attempts in the audit log, oldest first."""
     one.commit()
     work = one.broker.audit.query(ADMINISTRATOR, "default", AuditQuery(types=("auth.failure",)))
     work.run()

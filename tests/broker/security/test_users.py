@@ -81,7 +81,7 @@ def enter(fixture: BrokerFixture, name: str, *, tenant: str = T) -> Identity:
 def given(
     fixture: BrokerFixture, who: Identity, topic: str = "orders", scope: Scope = DEFAULT_SCOPE
 ) -> set[Permission]:
-    """What of a topic; what the same roles give of caches is in `test_each_role_gives_…`."""
+    """The permissions on a topic; for those on caches see `test_each_role_gives_…`."""
     return {permission for permission in OF_TOPICS if fixture.broker.access.allows(who, permission, scope, topic)}
 
 

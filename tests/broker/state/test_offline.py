@@ -161,7 +161,7 @@ def test_a_torn_tail_is_passed_over_and_left_where_it_is() -> None:
 
 
 def test_the_end_is_synced_before_it_is_believed() -> None:
-    """What was only written when the broker was killed must not be shown and then lost with the power."""
+    """Data that was only written when the broker was killed must not be shown and then lost with the power."""
     fixture = BrokerFixture(LogSettings(durability="written", file_bytes=64 << 10))  # type: ignore[arg-type]
     fixture.broker.topics.create(ME, HERE, "t", 1, TopicSettings())
     fixture.broker.produce.append(ME, HERE, "t", 0, [b"a"])
@@ -207,7 +207,7 @@ def test_a_journal_that_lost_its_beginning_is_damaged() -> None:
 
 
 def write(root: Path, *payloads: bytes) -> None:
-    """What a broker leaves."""
+    """The directory that a broker leaves."""
     lock = DirectoryLock(str(root))
     lock.acquire()
     committer = InlineCommitter()

@@ -102,7 +102,7 @@ def expected(*offsets: int) -> dict[int, bytes]:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Where each read of the log started."""
+    """The start offset of each read of the log."""
     starts: list[int] = []
 
     class Counted(VisibleRead):

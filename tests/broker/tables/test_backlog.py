@@ -1,4 +1,4 @@
-"""When the table worker is behind, and at which priority it then runs."""
+"""The backlog of the table worker, and the priority at which it then runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the broker has done for its tables, when, and what it does with the answers. No table is written here."""
+"""The jobs that the broker gives the table worker, their order, and their outcomes. No table is written here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tenant may store, at every way into the log; that of publications is in `test_publications`."""
+"""The quota of a tenant, at every way into the log; for publications see `test_publications`."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def fill(fixture: BrokerFixture, scope: Scope) -> None:
 
 
 def traces(state: State, tenant: str) -> list[str]:
-    """What the state has of a tenant, by kind."""
+    """The entries of a tenant in the state, by kind."""
     topics = [topic.id for topic in state.topics_by_id.values() if topic.scope.tenant == tenant]
     kinds: dict[str, object] = {
         "topics": topics or any(scope.tenant == tenant for scope in state.topics),

@@ -72,7 +72,7 @@ def filled(fixture: BrokerFixture) -> str:
 
 
 def everything(fixture: BrokerFixture) -> list[list[bytes]]:
-    """What `filled` writes, by partition. A topic that is not there holds nothing."""
+    """The records that `filled` writes, by partition. A missing topic has none."""
     found = [records(fixture, "orders", number) for number in range(3)] + [records(fixture, "bills")]
     return [*found, records(fixture, "new") if "new" in topics(fixture) else []]
 

@@ -159,7 +159,7 @@ class EchoBinding(Binding):
 
 
 def next_event(client: Client | AsyncClient, until: float | None = None) -> Procedure[str | None]:
-    """What the server pushes next."""
+    """The next push of the server."""
     connection: Connection = client._driver.ready or (yield CONNECTED)
     requests = connection.requests
     assert isinstance(requests, Numbered)

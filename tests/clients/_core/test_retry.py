@@ -1,4 +1,4 @@
-"""What is sent again, what becomes OutcomeUnknown, and after which delay."""
+"""Requests that are sent again, or become OutcomeUnknown, and the delays between attempts."""
 
 from __future__ import annotations
 

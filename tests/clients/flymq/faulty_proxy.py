@@ -16,7 +16,7 @@ from penstock.wire.flymq.opcodes import Op
 
 
 class Fault(Enum):
-    """What happens to one reply."""
+    """The treatment of one reply."""
 
     NONE = auto()
     DROP = auto()  # the connection is closed instead

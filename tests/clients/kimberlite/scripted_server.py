@@ -25,7 +25,7 @@ PHI = m.ColumnInfo("name", "TEXT", True, False)
 
 
 class Fault(Enum):
-    """What happens to the reply to one request."""
+    """The treatment of the reply to one request."""
 
     NONE = auto()
     DROP = auto()  # it is carried out, and the connection is closed instead of the reply
@@ -92,7 +92,7 @@ class ScriptedServer(scripted_server.ScriptedServer["_Peer"]):
 
     @property
     def members(self) -> int:
-        """How many subscriptions there are."""
+        """The number of subscriptions."""
         return sum(len(peer.subscriptions) for peer in list(self.peers))
 
     def push(self) -> None:

@@ -14,7 +14,7 @@ def numbers(start: int, end: int) -> list[bytes]:
 
 
 def test_the_room_stays_the_same_over_connections() -> None:
-    """What came on an earlier connection gives no credit on a later one."""
+    """Events of an earlier connection give no credit on a later one."""
     buffer = EventBuffer(1, 0, 4, None)
     for round_ in range(3):
         buffer.on_subscribed(m.SubscribeResponse(9, buffer.next_offset, 4))

@@ -245,7 +245,7 @@ def test_a_member_before_a_pause_says_what_it_is_done_with(scripted: ScriptedSer
 
 
 def test_a_member_whose_connection_is_lost(scripted: ScriptedServer, connect: Connect) -> None:
-    """What it has and is not done with comes again, and nothing is left out."""
+    """Events that it has and did not finish are delivered again, and none is left out."""
     stream = scripted.stream("events", *numbers(0, 30))
     found: list[Event] = []
     with connect(scripted.address).subscribe(stream, group="readers", window=8) as subscription:

@@ -46,7 +46,7 @@ TIMESTAMP = 1_700_000_000_000_000
 
 
 class Fault(Enum):
-    """What happens to one reply."""
+    """The treatment of one reply."""
 
     NONE = auto()
     DROP = auto()  # the connection is closed instead

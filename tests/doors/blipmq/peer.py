@@ -32,7 +32,7 @@ class Peer(Channel):
         self.session.receive(b"".join(frames))
 
     def frames(self) -> list[f.Frame]:
-        """What was answered since the last time, whole frames all."""
+        """The replies since the last call, all of them whole frames."""
         framer = f.Framer(f.DELIVER)
         found = framer.feed(b"".join(self.sent[self._taken :]))
         assert framer.error is None and framer.buffered == 0

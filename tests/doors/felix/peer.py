@@ -260,6 +260,6 @@ def original(peer: Peer, tenant: str = TENANT, token: str = "", client_flags: in
 
 
 def values(fixture: BrokerFixture, topic: str = "orders", tenant: str = TENANT, partition: int = 0) -> list[bytes]:
-    """What a stream has in the log."""
+    """The records of a stream in the log."""
     read = fixture.broker.fetch.plan(ADMINISTRATOR, Scope(tenant, "default"), topic, partition, 0, 1 << 30, 1 << 30)
     return [value for part in read.run() for value in part.values()]

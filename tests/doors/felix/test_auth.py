@@ -1,4 +1,4 @@
-"""Who may do what by this door: security on, and `auth` with keys and tokens."""
+"""Permissions at this door: security on, and `auth` with keys and tokens."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def test_the_stream_is_usable_after_a_subscription(peer: Peer, speaks: str) -> N
 
 
 def test_a_subscription_begins_at_the_end_unless_it_says_where(peer: Peer) -> None:
-    """What the same stream published before it is before it."""
+    """Events that the same stream published earlier come before it."""
     stream = original(peer)
     stream.all(publish(b"a", 1), SUBSCRIBE, {**SUBSCRIBE, "start": "earliest"}, {**SUBSCRIBE, "start": {"offset": 1}})
     stream.ask(publish(b"b", 2))

@@ -15,7 +15,7 @@ TOPICS = ("a", "b")
 
 
 class Script:
-    """What one stream sends, what it should be answered, and what should be in the log."""
+    """The requests of one stream, the expected replies, and the expected contents of the log."""
 
     def __init__(self, number: int, speaks: str, parts: list[tuple[str, str, int, bool]]) -> None:
         self.uni = speaks == "uni"

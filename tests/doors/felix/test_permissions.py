@@ -24,7 +24,7 @@ def names(kind: str, tenant: str = TENANT, namespace: str = "default", name: str
 
 
 def requests(**where: str) -> dict[str, dict[str, Any]]:
-    """What takes which action, there."""
+    """The actions that requests take, in the original."""
     stream, cache = names("stream", **where), names("cache", **where)
     return {
         "stream.publish": {"type": "publish", **stream, "payload": b64(b"x"), "request_id": 1},

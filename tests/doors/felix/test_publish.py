@@ -48,7 +48,7 @@ def both(peer: Peer) -> list[Stream]:
 
 
 def said(reply: Any) -> str:
-    """What an error says, whatever form it has."""
+    """The text of an error in any encoding."""
     if isinstance(reply, Binary):
         assert (reply.flags, reply.payload[0]) == (0x0010, 1)
         return reply.payload[11:].decode()
@@ -58,7 +58,7 @@ def said(reply: Any) -> str:
 
 
 def appends(fixture: BrokerFixture, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many records each append has, from now on."""
+    """The number of records of each append from now on."""
     counts: list[int] = []
     append, append_record = fixture.engine.append, fixture.engine.append_record
 

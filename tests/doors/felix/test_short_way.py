@@ -71,7 +71,7 @@ def test_replies_are_those_of_requests_in_pieces(start: Callable[[Peer], Stream]
 
 
 def test_it_is_short() -> None:
-    """What it is for: neither is the frame buffered, nor are there turns."""
+    """The purpose of the short way: neither is the frame buffered, nor are there turns."""
     stream = original(Peer(BrokerFixture()))
 
     def unexpected(data: bytes) -> None:

@@ -61,7 +61,7 @@ def trim(fixture: BrokerFixture, start: int) -> None:
 
 
 class Events:
-    """What a client got on an event stream, frame by frame."""
+    """The frames that a client got on an event stream."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream

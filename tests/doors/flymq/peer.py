@@ -38,7 +38,7 @@ class Peer(Channel):
         self.session.receive(b"".join(parts))
 
     def raw(self) -> bytes:
-        """What was answered since the last time."""
+        """The replies since the last call."""
         data = b"".join(self.sent[self._taken :])
         self._taken = len(self.sent)
         return data
@@ -50,7 +50,7 @@ class Peer(Channel):
         return found
 
     def replies(self, *asked: bytes | m.Request) -> list[m.Reply]:
-        """What was answered, to these requests if that matters: the order of a FETCH's reply depends on the request."""
+        """The replies, to these requests if that matters: the order of a FETCH's reply depends on the request."""
         ordered = [isinstance(request, m.Fetch) and request.code_order for request in asked]
         orders = chain(ordered, repeat(False))
         return [

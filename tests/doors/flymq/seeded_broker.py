@@ -46,7 +46,7 @@ def _hash() -> str:
 
 
 class Numbers(NamedTuple):
-    """What things are called that the broker named."""
+    """Names that the broker chose."""
 
     delayed: dict[str, int]  # by topic
     letters: dict[str, str]

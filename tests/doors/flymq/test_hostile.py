@@ -47,7 +47,7 @@ every_opcode = pytest.mark.parametrize("op", TABLE, ids=lambda op: op.name)
 
 
 def text_of(frame: Frame) -> str:
-    """What an error says; nothing for any other reply."""
+    """The text of an error; empty for any other reply."""
     return frame.payload[3:].decode() if frame.opcode == Op.ERROR else ""
 
 

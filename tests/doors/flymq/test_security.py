@@ -1,4 +1,4 @@
-"""Who may do what: every opcode, asked by everyone; and logging in."""
+"""Permissions: every opcode, sent by every user; and logging in."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DENIALS = {LOG_IN, UNAUTHORIZED, DISABLED}
 
 
 class Need(enum.Enum):
-    """What a request needs; the values are the users of the seeded broker who have it."""
+    """The permission that a request needs; the values are the users of the seeded broker who have it."""
 
     NOTHING = (*ROLES, NOBODY)
     READ = ("consumer", "clerk", "admin", "second")
@@ -142,7 +142,7 @@ def test_the_table_names_a_permission_that_the_request_needs() -> None:
 
 
 def said(peer: Peer, request: m.Request) -> str:
-    """What a refusal says; nothing if it was none. Any other reply is one too."""
+    """The text of a refusal; empty if it was none. Any other reply counts as a refusal."""
     reply = peer.ask(request)
     assert not peer.closed
     return reply.message if isinstance(reply, m.Failure) else ""

@@ -1,4 +1,4 @@
-"""Who is asking, over HTTP: passwords, keys, tokens or nobody, with the lock-out and the audit of all doors."""
+"""Authentication over HTTP: passwords, keys, tokens or nothing, with the lock-out and the audit of all doors."""
 
 from __future__ import annotations
 

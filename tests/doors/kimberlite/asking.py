@@ -10,7 +10,7 @@ from penstock.wire.kimberlite import messages as m
 
 
 class Target(NamedTuple):
-    """What somebody is after."""
+    """The resource that a request is about."""
 
     tenant: int
     stream: int

@@ -56,13 +56,13 @@ class Peer(Channel):
         self.session.receive(b"".join(parts))
 
     def raw(self) -> bytes:
-        """What was sent since the last time."""
+        """The messages sent since the last call."""
         data = b"".join(self.sent[self._taken :])
         self._taken = len(self.sent)
         return data
 
     def responses(self) -> list[m.Response]:
-        """What was answered since the last time. Pushes are put aside, in `pushed`."""
+        """The replies since the last call. Pushes are put aside, in `pushed`."""
         self.wire.feed(self.raw())
         found = []
         while (message := self.wire.next()) is not None:
@@ -106,7 +106,7 @@ class Peer(Channel):
         return reply
 
     def length(self, stream: int) -> int:
-        """Where it ends, whatever this client's version can ask."""
+        """The end of a stream, in every version of the client."""
         for topic in self.fixture.broker.state_log.state.topics_by_id.values():
             if topic.id == stream:
                 return self.fixture.engine.bounds(stream << 32).high_watermark  # type: ignore[arg-type]

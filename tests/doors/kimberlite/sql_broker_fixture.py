@@ -32,7 +32,7 @@ class SqlBrokerFixture(BrokerFixture):
         super().__init__(queries=QueryPolicy(enabled=True), **options)
         self._loop = asyncio.Runner()
         self._handlers = SqlHandlers(self.broker).handlers()
-        self.broker.queries.on_waiting = lambda: None
+        self.broker.queries.attach_worker(lambda: None)
 
     @cached_property
     def _counter(self) -> StatementExecutor:

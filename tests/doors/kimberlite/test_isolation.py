@@ -66,7 +66,7 @@ CREATING: Final = (m.Query, m.CreateStream)  # what is not there at first is the
 
 
 class Heard(NamedTuple):
-    """What somebody gets to know by asking: what was sent, and how far the log has moved on."""
+    """An observation by a client: the bytes it was sent, and how far the log has advanced."""
 
     data: bytes
     replies: list[m.Message]
@@ -182,7 +182,7 @@ class Scene:
 
 @pytest.fixture(autouse=True)
 def no_lots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is otherwise drawn by lot is the same in all brokers: keys differ by their numbers."""
+    """Random numbers are the same in all brokers: keys differ by their numbers."""
     monkeypatch.setattr(keys, "secrets", SimpleNamespace(token_bytes=bytes))
 
 
@@ -194,7 +194,7 @@ def one_duckdb_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def scenes(kind: type[m.Message]) -> Iterator[list[Scene]]:
-    """What is asked for is the other tenant's; a third one's; nobody's."""
+    """The requested resource is the other tenant's, a third one's, or does not exist."""
     sql = kind in SQL
     opened = [Scene(OTHER, sql=sql), Scene(THIRD, sql=sql), Scene(THIRD, gone=True, sql=sql)]
     try:
@@ -205,7 +205,7 @@ def scenes(kind: type[m.Message]) -> Iterator[list[Scene]]:
 
 
 def check(kind: type[m.Message], *credentials: str) -> None:
-    """That a kind of request tells and changes nothing. Raises AssertionError."""
+    """Check that a kind of request reveals and changes nothing. Raises AssertionError."""
     for some in [[one] for one in credentials] if kind in CREATING else [credentials]:
         with scenes(kind) as opened:
             for credential, tenant in itertools.product(some, (OTHER, OWN)):

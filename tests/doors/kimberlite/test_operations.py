@@ -1,4 +1,4 @@
-"""What requests do: streams, events and queries."""
+"""The effects of requests: streams, events and queries."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ Calls = list[tuple[Callable[[], None], Callable[[], None]]]
 
 
 def run(calls: Calls) -> None:
-    """What was sent off the loop comes back."""
+    """Reads that were submitted to the executor complete."""
     while calls:
         work, done = calls.pop(0)
         work()
@@ -56,7 +56,7 @@ def credit(peer: Peer, subscription: int, additional: int) -> int:
 
 
 def pushed(peer: Peer) -> list[m.Message]:
-    """What was pushed since the last time."""
+    """The pushes since the last call."""
     peer.responses()
     found, peer.pushed = peer.pushed, []
     return found

@@ -30,7 +30,7 @@ class Peer(Channel):
         self.session.receive(self.encode(*requests))
 
     def payloads(self) -> list[bytes]:
-        """What was answered since the last time, whole frames all."""
+        """The replies since the last call, all of them whole frames."""
         framer = Framer()
         found = framer.feed(b"".join(self.sent[self._taken :]))
         assert framer.error is None and framer.buffered == 0

@@ -164,7 +164,7 @@ def test_decision_28_storage_and_shutdown_have_503_and_space_507() -> None:
 
 
 def _texts(kind: type[Exception]) -> list[str]:
-    """What an error is made of that wants nothing but texts."""
+    """The arguments of an error that takes only texts."""
     _, *parameters = inspect.signature(kind.__init__).parameters.values()
     return ["text" for one in parameters if one.default is one.empty and one.kind is not one.VAR_KEYWORD]
 

@@ -42,7 +42,7 @@ HOUR: Final = 3600.0
 
 
 class Complaints(logging.Handler):
-    """What the broker says of errors."""
+    """Errors in the broker's log."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -150,7 +150,7 @@ class ScriptedBroker(BrokerFixture):
         self.broker.maintain(self.now)
 
     def somebody_writes(self) -> None:
-        """Where they still can: the client may have deleted the topic, or the disk be full."""
+        """Reads that are still possible: the client may have deleted the topic, or the disk may be full."""
         for tenant in TENANTS:
             with suppress(BrokerError, LogError):
                 self.broker.produce.append(ADMINISTRATOR, Scope(tenant, "default"), "t", 0, [b"news"])

@@ -91,7 +91,7 @@ def _written(own: Dialect, found: m.Response | m.Push) -> bytearray:
 
 
 def server(data: bytes) -> None:
-    """What a server makes of a client's first bytes, in whatever dialect: requests up to the first that it refuses,
+    """A server reads a client's first bytes, in whatever dialect: requests up to the first that it refuses,
     and the same however they arrive."""
     run = script(data)
     stream = mended(run.stream) if run.mode & 1 else run.stream

@@ -33,7 +33,7 @@ from penstock.log.file_engine import FileEngine, LogSettings
 from penstock.log.segment import FIRST_GROUP_AT, journal_path, sequences
 
 _NONSENSE: Final = (ValueError, IndexError, struct.error, OverflowError, KeyError, TypeError)
-"""What wrong data under a right checksum may raise."""
+"""The errors that wrong data under a right checksum may raise."""
 
 _SALT: Final = 0x1234_5678_9ABC_DEF0
 _PARTITION: Final = partition_id(1, 0)

@@ -60,8 +60,8 @@ def reply(data: bytes) -> None:
 
 
 def _write_reply(dialect: Dialect, found: Response) -> None:
-    """What was read can be written; a reply of the binary dialect may have been one that no server writes, such as
-    records before offset 0."""
+    """A message that was read can be written; a reply of the binary dialect may have been one that no server writes,
+    such as records before offset 0."""
     try:
         written = dialect.encode_response(found)
     except (ReplyTooLarge, struct.error, InvalidRequest):

@@ -120,7 +120,7 @@ def protobuf(data: bytes) -> None:
 
 
 def _define(format_: Format, kind: SchemaKind, definition: bytes) -> None:
-    """What is accepted as a definition makes a validator that keeps its promise, and can be compared with itself."""
+    """An accepted definition makes a validator that keeps its promise, and can be compared with itself."""
     try:
         format_.prepare(definition)
     except SchemaInvalid as error:

@@ -43,7 +43,7 @@ def token(data: bytes) -> None:
 
 
 def claims(data: bytes) -> None:
-    """What was signed, and is still to be believed."""
+    """A signed token that is still valid."""
     _claim(data)
 
 

@@ -17,7 +17,7 @@ _PARAMETERS: Final[tuple[Value, ...]] = (1, "text", None, True, Timestamp(1_700_
 
 
 def statement(data: bytes) -> None:
-    """What is executed is written anew from the checked tree, and it passes the check again: nothing is hidden in a
+    """The executed text is written anew from the checked tree, and it passes the check again: nothing is hidden in a
     text that means something else when it is written."""
     text = data.decode("utf-8", "replace")
     try:

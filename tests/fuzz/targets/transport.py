@@ -1,4 +1,4 @@
-"""What is read before a session begins: the first bytes of a connection, and datagrams that begin one."""
+"""Input before a session begins: the first bytes of a connection, and datagrams that begin one."""
 
 from __future__ import annotations
 

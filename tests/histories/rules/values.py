@@ -137,7 +137,7 @@ def counters_count(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _backwards(key: str, operations: Sequence[Operation], told: Sequence[Operation]) -> Iterator[Finding]:
-    """Those that began when a higher sum had been told."""
+    """Reads that began after a higher sum had been reported."""
     at = highest = 0
     for operation in operations:
         while at < len(told) and (told[at].answered or 0) < operation.invoked:

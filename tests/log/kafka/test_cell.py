@@ -143,7 +143,7 @@ def test_a_claim_that_arrives_late_is_our_own(log: Broker, journal: SimJournal) 
 
 @pytest.mark.parametrize("fault", ["lose", "silent", "twice", "late"])
 def test_one_record_goes_wrong(log: Broker, journal: SimJournal, fault: str) -> None:
-    """Those who wait are told for certain, and the log goes on by itself."""
+    """Waiting clients get a definite outcome, and the log continues by itself."""
     append(log, "before")
     log.settle()
     journal.faults = once(fault, 3)  # type: ignore[assignment]
@@ -202,7 +202,7 @@ def test_a_journal_that_is_away_is_told_and_comes_back(stored: bool) -> None:
 
 
 def test_another_owner(log: Broker, journal: SimJournal) -> None:
-    """Who was taken for dead acknowledges nothing any more, and the new owner goes on."""
+    """An owner that was presumed dead acknowledges nothing any more, and the new owner continues."""
     append(log, "mine")
     log.settle()
     other = Broker(journal, SimDisk())

@@ -121,7 +121,7 @@ class Gaps(RealRules):
 
 
 class Hasty(RealRules):
-    """What is not there by now is taken for lost."""
+    """A record that is not there by now counts as lost."""
 
     @staticmethod
     def outcome(view: View, term: Term, counted: int, group: int) -> Outcome:

@@ -1,4 +1,4 @@
-"""What the tests of tables stand on: a journal of small files with records of every kind, and its table."""
+"""The fixture of the tests of tables: a journal of small files with records of every kind, and its table."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Source:
         return found
 
     def log(self, number: int, offset: int, end: int) -> pa.Table:
-        """What the journal has."""
+        """The records in the journal."""
         slices = self.tailer.slices(partition_id(TOPIC, number), offset, end, groups=True)
         return rows(list(record_batches(slices, NAME, STORED.names)))
 
@@ -119,5 +119,5 @@ def rows(batches: list[pa.RecordBatch]) -> pa.Table:
 
 
 def stored(table: Table, number: int, offset: int, end: int) -> pa.Table:
-    """What the table has."""
+    """The records in the table."""
     return rows(list(table.read(number, offset, end)))

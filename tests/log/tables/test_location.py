@@ -1,4 +1,4 @@
-"""Where tables lie: one safe segment for any name that a topic may have."""
+"""The location of tables: one safe segment for any name that a topic may have."""
 
 from __future__ import annotations
 

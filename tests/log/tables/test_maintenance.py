@@ -73,7 +73,7 @@ def test_a_record_is_written_again_only_a_few_times(sizes: list[int]) -> None:
 
 
 def test_no_small_files_stay_between_large_ones() -> None:
-    """Those that fit into neither neighbour become one."""
+    """Files that fit into neither neighbour become one."""
     sizes = [random.Random(number).randint(13, 19) for number in range(200)]
     held, written = merged_after_each(sizes, 256)
     assert len(held) < 3 * sum(sizes) / 256

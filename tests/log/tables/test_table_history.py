@@ -1,5 +1,5 @@
-"""What maintenance remembers of a table: it reads each entry of the log once, and never deletes a file that a version
-within the time of keeping needs, whatever happens between two runs."""
+"""The history of a table, as maintenance keeps it: it reads each entry of the log once, and never deletes a file that
+a version within the time of keeping needs, whatever happens between two runs."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_an_entry_is_read_once(aging: AgingTable, monkeypatch: pytest.MonkeyPatc
 
 
 def test_after_an_error_the_same_entry_is_read_again(aging: AgingTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That of the merge, whose files were just replaced: who forgot them would delete them."""
+    """The entry of the merge, whose files were just replaced: if it were forgotten, they would be deleted."""
     aging.now += int(KEEP * SECOND) - 10 * SECOND  # the first ones may be deleted soon, so that the log is asked
     aging.merge()
     aging.now += 11 * SECOND

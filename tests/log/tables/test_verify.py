@@ -69,7 +69,7 @@ def test_without_a_table(source: Source) -> None:
 
 
 class Change(NamedTuple):
-    """What is done to the rows of a file, and what is said of it."""
+    """A kind of damage to the rows of a file, and its report."""
 
     edit: Callable[[pa.Table], pa.Table]
     said: str

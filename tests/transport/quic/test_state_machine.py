@@ -1,4 +1,5 @@
-"""What Penstock changes in qh3, and relies on of what qh3 does not promise. Two machines in memory, without sockets.
+"""The changes that Penstock makes in qh3, and the parts on which they rely without a promise. Two machines in memory,
+without sockets.
 
 If one of these fails after qh3 was changed, `penstock/quic/machine.py` has to be looked at."""
 

@@ -1,4 +1,4 @@
-"""What msgspec lets pass and Felix does not: fields that come twice, and base64 that no encoder writes."""
+"""JSON that msgspec accepts and Felix does not: fields that come twice, and base64 that no encoder writes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LARGE = b'"' + b"YWJj" * 3000 + b'"'  # a string of base64
 
 
 def text_of(payload: bytes) -> str | None:
-    """What it is refused with."""
+    """The error that refuses it."""
     try:
         decode_request(payload, original=True)
     except Malformed as problem:

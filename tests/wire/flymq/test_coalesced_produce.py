@@ -27,7 +27,7 @@ def octets(frame: Frame) -> bytes:
 
 
 def one_by_one(frames: list[Frame], max_bytes: int) -> list[m.Produce]:
-    """What a run should hold, by `decode`."""
+    """The expected contents of coalesced frames, by `decode`."""
     found: list[m.Produce] = []
     for frame in frames:
         max_bytes -= len(octets(frame))

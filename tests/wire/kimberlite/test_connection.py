@@ -41,7 +41,7 @@ def refusal(server: ServerCodec, data: bytes = b"") -> Refused:
 
 
 def told(client: ClientCodec, refused: Refused) -> tuple[int, m.ErrorCode, str]:
-    """What the client makes of it: the number of the request, the code and the text."""
+    """The error as the client decodes it: the number of the request, the code and the text."""
     client.feed(refused.reply)
     answer = client.next()
     assert isinstance(answer, m.Response)
@@ -328,7 +328,7 @@ def test_a_client_does_not_ask_what_its_version_lacks() -> None:
 
 
 def drain(server: ServerCodec, data: bytes) -> int:
-    """How many requests were read."""
+    """The number of requests that were read."""
     server.feed(data)
     count = 0
     try:

@@ -1,4 +1,4 @@
-"""Which dialect a client speaks: from its first frame, and from what it asks later."""
+"""The dialect of a client, detected from its first frame and its later requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who calls at the Flight door, and for how long that is remembered."""
+"""The callers of the Flight door, and for how long they are remembered."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class Chunk:
 
 
 class Stream:
-    """What Flight gives to `do_put`: a reader and a writer."""
+    """The arguments that Flight gives to `do_put`: a reader and a writer."""
 
     def __init__(self, batches: Sequence[pa.RecordBatch], error: Exception | None = None) -> None:
         self.schema = batches[0].schema

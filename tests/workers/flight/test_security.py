@@ -1,4 +1,4 @@
-"""Who may do what at the Flight door: every call by everybody, keys that end, hosts that guess, and TLS."""
+"""Permissions at the Flight door: every call by every user, keys that expire, hosts that guess, and TLS."""
 
 from __future__ import annotations
 
@@ -264,7 +264,7 @@ def test_tls_with_the_broker_s_certificate_and_one_for_the_client(tmp_path: Path
 
 
 def _lock_out(broker: BrokerProcess, trusted: str, known: Any, who: dict[str, list[tuple[bytes, bytes]]]) -> None:
-    """Who guesses at a key is not listened to about it; valid ones of the same host are taken."""
+    """A host that guesses at a key is locked out for that key; its valid keys are accepted."""
     given = {"cert_chain": _read(known.cert), "private_key": _read(known.key)}
     connection = client(broker, tls_root_certs=_read(trusted), **given)
     for number in range(5):

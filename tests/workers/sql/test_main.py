@@ -45,7 +45,7 @@ ENDLESS = "SELECT COUNT(*) FROM range(1000000) a, range(1000000) b WHERE sin(a.r
 
 
 def sql(directory: Path, statement: str, *flags: str) -> list[dict[str, Any]]:
-    """What `penstock sql` prints."""
+    """The output of `penstock sql`."""
     done = penstock("sql", statement, "--data-dir", str(directory), "--format", "json", *flags)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -149,7 +149,7 @@ class TestRunning:
         assert {"late", "orders", "people"} <= set(names) and "secret" not in names
 
     def test_statements_about_large_records_keep_their_process(self, seeded_dir: Path, broker: BrokerProcess) -> None:
-        """What they leave behind is given back: to start another process takes longer than they do."""
+        """Their memory is given back: starting another process takes longer than they do."""
         with Client(*broker.endpoint("rustlog")) as client:
             client.create_topic("large", 1)
             for _ in range(20):

@@ -2,4 +2,4 @@
 (`io.unitycatalog.spark.UCSingleCatalog`), Delta's own client and other readers of Unity Catalog find tables here.
 
 The catalog `penstock` is the caller's tenant, schemas are its namespaces, and tables are those of topics, with the
-topic's name, and typed tables, with the names they have in SQL and Flight."""
+topic's name, and typed tables, with the names they have in SQL and Flight. Start at `routes.py`."""

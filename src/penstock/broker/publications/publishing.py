@@ -138,7 +138,7 @@ class PublicationRun:
         except (BrokerError, LogError, OSError) as error:
             self._end(error)
         except Exception as error:
-            logger.exception("a publication failed by our own mistake")
+            logger.exception("a publication failed because of an error in the broker")
             self._end(error)
 
     def _found(self, manifests: list[Manifest]) -> None:

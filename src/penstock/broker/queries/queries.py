@@ -29,6 +29,10 @@ PATIENT: Final = 250_000  # µs that a statement waits before another is interru
 _SECOND: Final = 1_000_000  # µs
 
 
+def _ignore() -> None:
+    """The callback of statements to stop while there is no SQL worker."""
+
+
 class QueryPolicy(NamedTuple):
     enabled: bool = False
     ahead: bool = False  # start the SQL worker before the first statement arrives
@@ -52,8 +56,9 @@ class Queries:
         monotonic: Clock,
     ) -> None:
         self.policy = policy
-        self.on_waiting: Callable[[], None] | None = None  # called when a statement waits; None: no SQL worker
         self.capability = capability
+        self._on_waiting: Callable[[], None] | None = None  # None: no SQL worker
+        self._on_stopped: Callable[[], None] = _ignore
         self._state_log = state_log
         self._access = access
         self._metrics = metrics
@@ -86,10 +91,15 @@ class Queries:
         statement.read_only = read_only
         return statement
 
+    def attach_worker(self, on_waiting: Callable[[], None], on_stopped: Callable[[], None] = _ignore) -> None:
+        """There is an SQL worker: it is called when a statement waits, and when a process has to stop one (see
+        `QueryCapability.to_stop`)."""
+        self._on_waiting, self._on_stopped = on_waiting, on_stopped
+
     def expect(self) -> None:
         """A client has connected that may send statements: start the SQL worker now, so that it need not wait later."""
-        if self.policy.enabled and self.policy.ahead and self.on_waiting is not None:
-            self.on_waiting()
+        if self.policy.enabled and self.policy.ahead and self._on_waiting is not None:
+            self._on_waiting()
 
     # -- for statements
 
@@ -111,7 +121,7 @@ class Queries:
             return ShuttingDown("The broker is shutting down")
         if not self.policy.enabled:
             return QueriesOff("SQL is not available: sql.enabled is off")
-        if self.on_waiting is None:
+        if self._on_waiting is None:
             return QueriesOff("SQL is not available: there is no process here that carries statements out")
         return None
 
@@ -132,8 +142,8 @@ class Queries:
         statement.move(Stage.WAITING, now)
         self._queues.setdefault(statement.scope.tenant, deque()).append(statement)
         self._count(statement, 1)
-        if self.on_waiting is not None:
-            self.on_waiting()
+        if self._on_waiting is not None:
+            self._on_waiting()
 
     def cancel(self, statement: Statement) -> None:
         now = self._monotonic()
@@ -141,6 +151,7 @@ class Queries:
             self._leave(statement)
         elif statement.stage is Stage.RUNNING:
             self.capability.stop(statement)
+            self._on_stopped()
         statement.end(QueryError("The statement was cancelled"), now)
 
     def ended(self, statement: Statement) -> None:
@@ -221,6 +232,7 @@ class Queries:
         victim = max(long, key=lambda one: (running[one.scope.tenant], now - one.since))
         seconds = (now - victim.since) / _SECOND
         self.capability.stop(victim)
+        self._on_stopped()
         victim.end(
             TooFast(f"The statement was interrupted after {seconds:.0f} s for others that wait: try again later"), now
         )
@@ -281,7 +293,7 @@ class Queries:
     def close(self) -> None:
         """Refuse all further statements."""
         self._closed = True
-        self.on_waiting = None
+        self._on_waiting = None
         while self._queues:
             statement = next(iter(self._queues.values()))[0]
             self._leave(statement)

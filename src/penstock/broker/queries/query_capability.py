@@ -6,7 +6,7 @@ All streams of one `open` are shown as of the same committed position.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -52,7 +52,6 @@ class QueryCapability:
         audit: Audit,
         monotonic: Clock,
     ) -> None:
-        self.on_stopped: Callable[[], None] | None = None  # called when a process has to stop one: see `to_stop`
         self._state_log = state_log
         self._access = access
         self._topics = topics
@@ -95,8 +94,6 @@ class QueryCapability:
     def stop(self, statement: Statement) -> None:
         """Nobody waits for the statement any more. It counts as running until the process has stopped it."""
         self._to_stop.append(statement)
-        if self.on_stopped is not None:
-            self.on_stopped()
 
     def to_stop(self, worker: object = None) -> list[int]:
         """The numbers of statements that this process has to stop; each is returned once."""

@@ -357,7 +357,7 @@ class Queues:
             try:
                 watcher()
             except Exception:
-                logger.exception("whoever pushes queue %d failed", queue.id, extra={"queue": queue.id})
+                logger.exception("pushing messages of queue %d failed", queue.id, extra={"queue": queue.id})
         # Polling clients find due messages themselves: only messages to be exhausted need another check.
         attempts = policy.attempts if watcher is None else 1
         if attempts and (due := queue.due_after(policy, now, attempts)) < FOREVER:
@@ -380,10 +380,10 @@ class Queues:
         try:
             self._commit([QueueEnded(queue.id) for queue in idle])
         except LogError as error:
-            logger.warning("%d queues that nobody uses could not be ended yet: %s", len(idle), error)
+            logger.warning("%d unused queues could not be ended yet: %s", len(idle), error)
             return
         self._metrics.queues_ended += len(idle)
-        logger.info("%d queues ended that nobody had used for %g s", len(idle), self.policy.idle / 1e6)
+        logger.info("%d queues ended, unused for %g s", len(idle), self.policy.idle / 1e6)
 
 
 def _in_flight(queue: Queue, tags: Sequence[int]) -> tuple[list[bool], list[int]]:

@@ -152,7 +152,7 @@ class ThreadExecutor:
             try:
                 work()
             except Exception:
-                logger.exception("work that was to keep its own errors failed")
+                logger.exception("deferred work raised an error instead of returning it")
             finally:
                 if not self._loop.is_closed():
                     self._loop.call_soon_threadsafe(done)

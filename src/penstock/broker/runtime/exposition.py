@@ -213,7 +213,7 @@ def _gauges(metrics: Metrics, gauges: Gauges) -> Iterator[Metric]:
         ("table_lag_bytes", "Bytes of closed segments that are not in tables yet.", gauges.tables.bytes),
         ("table_lag_seconds", "Time that the oldest of them has waited.", gauges.tables.seconds),
         ("tables_behind", "1 if the table worker is behind.", int(gauges.tables.behind)),
-        ("tables_failing", "Tables whose last building or care failed.", gauges.tables.failing),
+        ("tables_failing", "Tables whose last build or maintenance failed.", gauges.tables.failing),
         ("tables_damaged", "Ranges of offsets that cannot be read: a file is damaged.", gauges.tables.damaged),
         ("cache_entries", "Values in caches.", gauges.caches.entries),
         ("cache_bytes", "Bytes that caches in memory take.", gauges.caches.memory_bytes),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from penstock.broker.names import Scope
-from penstock.broker.runtime.turns import Worker
+from penstock.broker.runtime.turns import TurnOwner
 from penstock.log.batch import Headers
 from penstock.log.engine import CommitGroup, GroupState
 
@@ -63,10 +63,10 @@ class Tracing:
         """Whether to sample something that belongs to no trace."""
         return self._chance() < self._ratio
 
-    def turn(self, nanoseconds: int, worker: Worker) -> None:
-        """A worker has used this much time in a turn."""
+    def turn(self, nanoseconds: int, owner: TurnOwner) -> None:
+        """A connection or job has used this much time in a turn."""
         if self.sampled():
-            work = worker.describe_work()
+            work = owner.describe_work()
             door, kind = work.get("door", ""), work.get("request", "")
             names = {f"penstock.{name}": value for name, value in work.items() if value}
             self._span(f"{door} {kind}".strip() or "turn", self._timer() - nanoseconds, names)

@@ -27,19 +27,19 @@ MAX_BYTES_PER_TURN: Final = 4 << 20  # bytes decoded for one connection
 SMALL: Final = 4 << 10  # bytes of input; connections with no more are served before others
 
 
-class Worker(Protocol):
-    """A worker in a turn, described in the log line about slow ones."""
+class TurnOwner(Protocol):
+    """The connection or job that a piece of work was for, described in the log line about slow ones."""
 
     def describe_work(self) -> dict[str, str]:
         """The door, the peer, and the kind of the last request."""
 
 
-OnSlow = Callable[[int, Worker], None]
+OnWork = Callable[[int, TurnOwner], None]
 """Called with the ns of one uninterrupted piece of work."""
 
 
-def _ignore(nanoseconds: int, worker: Worker) -> None:
-    """The default of `Turns.on_slow`."""
+def _ignore(nanoseconds: int, owner: TurnOwner) -> None:
+    """The default of `report_slow`."""
 
 
 class Turns:
@@ -48,39 +48,47 @@ class Turns:
     __slots__ = (
         "_few",
         "_many",
+        "_on_slow",
+        "_on_work",
         "_planned",
         "_scheduler",
+        "_slow",
         "_spent",
         "exhausted",
-        "on_slow",
-        "on_turn",
-        "slow",
         "timer",
     )
 
     def __init__(self, scheduler: Scheduler, timer: Callable[[], int]) -> None:
         self.timer = timer  # ns
         self.exhausted = False  # this turn is used up: new input waits for the next
-        self.slow = 1 << 62  # ns of uninterrupted work from which `on_slow` is called
-        self.on_slow: OnSlow = _ignore
-        self.on_turn: OnSlow | None = None  # called for all work, if set
+        self._slow = 1 << 62  # ns of uninterrupted work from which `_on_slow` is called
+        self._on_slow: OnWork = _ignore
+        self._on_work: OnWork | None = None  # called for all work, if set
         self._scheduler = scheduler
         self._spent = 0  # ns, since the turn began
         self._planned = False
         self._few: deque[Callable[[], None]] = deque()  # waiting callbacks with little to do
         self._many: deque[Callable[[], None]] = deque()
 
-    def charge(self, nanoseconds: int, worker: Worker) -> None:
+    def report_slow(self, nanoseconds: int, on_slow: OnWork) -> None:
+        """Report uninterrupted work of at least this duration."""
+        self._slow, self._on_slow = nanoseconds, on_slow
+
+    def report_all(self, on_work: OnWork) -> None:
+        """Report all work."""
+        self._on_work = on_work
+
+    def charge(self, nanoseconds: int, owner: TurnOwner) -> None:
         """Account for uninterrupted work of this duration."""
         self._spent += nanoseconds
-        if self.on_turn is not None:
-            self.on_turn(nanoseconds, worker)
+        if self._on_work is not None:
+            self._on_work(nanoseconds, owner)
         if self._spent >= NOTICEABLE:
             if self._spent >= TURN:
                 self.exhausted = True
             self._plan()
-            if nanoseconds >= self.slow:
-                self.on_slow(nanoseconds, worker)
+            if nanoseconds >= self._slow:
+                self._on_slow(nanoseconds, owner)
 
     def later(self, callback: Callable[[], None], *, little: bool = False) -> None:
         """Call back in one of the next turns; ahead of most others if there is `little` to do."""

@@ -34,7 +34,7 @@ TOPICS_AT_ONCE: Final = 256  # per job: its outcome is known only at its end
 SPAN_OF_RETENTION: Final = 10  # a file of a table holds at most one tenth of what retention keeps
 FIRST_PAUSE: Final = 1_000_000  # backoff after a failure, µs; doubled with each further one
 LONGEST_PAUSE: Final = 300_000_000
-IDLE_CARE: Final = 3_600_000_000  # between two care jobs of a table that does not change, µs
+IDLE_MAINTENANCE: Final = 3_600_000_000  # between two maintenance jobs of a table that does not change, µs
 SHORT_KEEP: Final = 3600.0  # seconds that old versions are kept at least, if the policy says so: readers still use them
 LOOKS_AT_ONCE: Final = 64  # topics examined by one search for a table to maintain
 TYPED_VERSIONS: Final = 20  # of a schema, used to decode values
@@ -51,7 +51,7 @@ class TablePolicy:
     options: Mapping[str, str] = field(default_factory=dict)  # for the object store
     file_bytes: int = 256 << 20  # target size when small files are merged
     keep_us: int = 7 * 24 * 3_600_000_000  # how long old versions, and the files that were replaced since, are kept
-    maintenance_us: int = 60_000_000  # between two care jobs of a table
+    maintenance_us: int = 60_000_000  # between two maintenance jobs of a table
     typed: bool = True  # topics with a schema also have a typed table
 
 
@@ -165,8 +165,8 @@ class TableOutcome(msgspec.Struct):
 
     topic: int
     error: str = ""
-    offsets: dict[int, int] = {}  # of a build: the table's end in each partition; of care: new log starts
-    bytes: int | None = None  # of care: size of the table's files, if it could be determined
+    offsets: dict[int, int] = {}  # of a build: the table's end in each partition; of maintenance: new log starts
+    bytes: int | None = None  # of maintenance: size of the table's files, if it could be determined
     report: RepairReport | None = None  # of a repair
     typed_error: str = ""  # of the typed table, which does not block anything else
 

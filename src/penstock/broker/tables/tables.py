@@ -23,7 +23,7 @@ from penstock.broker.state.state_log import StateLog
 from penstock.broker.tables.backlog import Backlog
 from penstock.broker.tables.repairs import Repairs, RepairStatus, RepairWatch
 from penstock.broker.tables.table import (
-    IDLE_CARE,
+    IDLE_MAINTENANCE,
     LOOKS_AT_ONCE,
     TYPED_BYTES,
     BuildJob,
@@ -83,14 +83,14 @@ class Tables:
         self._held_until = 0  # µs
         self._failures: dict[int, Failures] = {}  # by topic
         self._typed_errors: dict[int, str] = {}  # by topic: why its typed table could not be written
-        self._maintenance_queue: deque[int] = deque()  # queue of topics whose tables may need care
-        self._last_maintenance: dict[int, int] = {}  # time of the last care job, by topic
+        self._maintenance_queue: deque[int] = deque()  # queue of topics whose tables may need maintenance
+        self._last_maintenance: dict[int, int] = {}  # time of the last maintenance job, by topic
         self._any: bool | None = None  # whether any table existed at the first call of `exist`
-        self._changed: set[int] = set()  # topics whose tables have changed since their last care job
-        self._starts: dict[int, dict[int, int]] = {}  # log starts in the last care job of each table
+        self._changed: set[int] = set()  # topics whose tables have changed since their last maintenance job
+        self._starts: dict[int, dict[int, int]] = {}  # log starts in the last maintenance job of each table
         self._build_bytes: dict[int, int] = {}  # bytes of the last build, by topic
         self._built = False  # the last job was a build: other jobs go first now
-        self._sizes: dict[int, int] = {}  # of tables, in bytes, by topic; unknown until the first care job
+        self._sizes: dict[int, int] = {}  # of tables, in bytes, by topic; unknown until the first maintenance job
         self._backlog = Backlog()
         self._repairs = Repairs()
         self._verifications = Repairs()
@@ -355,7 +355,7 @@ class Tables:
         begins_there = [number for number, end in ends.items() if starts[number] < end]
         limited = begins_there and (limit.seconds is not None or limit.bytes is not None)
         due = limited or topic.id in self._changed or self._starts.get(topic.id) != starts
-        idle = min(self._policy.keep_us, IDLE_CARE)
+        idle = min(self._policy.keep_us, IDLE_MAINTENANCE)
         if not ends or not (due or clock - self._last_maintenance[topic.id] >= idle):
             return None
         return MaintenanceJob(
@@ -477,7 +477,7 @@ class Tables:
                 place = partition_id(outcome.topic, number)
                 # The table may be further along, if an answer was lost. The rest is added by later jobs.
                 ends[place] = min(end, requested[outcome.topic][number].end)
-            # An estimate until the next care job; it ignores what the table already had.
+            # An estimate until the next maintenance job; it ignores what the table already had.
             self._sizes[outcome.topic] = self._sizes.get(outcome.topic, 0) + self._build_bytes.get(outcome.topic, 0)
         self._changed.update(outcome.topic for outcome in outcomes)
         return self._state_log.engine.advance_table_ends(ends) if ends else None

@@ -1,4 +1,8 @@
-"""Clients for BlipMQ: `Client` blocks, `AsyncClient` runs on asyncio. Both have the same methods and outcomes."""
+"""Clients for BlipMQ: `Client` blocks, `AsyncClient` runs on asyncio. Both have the same methods and outcomes.
+
+Imports `clients._core` and wire/blipmq. Start at `client` (the public classes) and `requests` (the spec of each
+request), then `subscription`.
+"""
 
 from penstock.clients.blipmq.client import AsyncClient, Client
 from penstock.clients.blipmq.errors import (

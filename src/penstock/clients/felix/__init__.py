@@ -23,10 +23,10 @@ The same on asyncio, where any number of tasks share a few connections, and with
             batch = await events.next_batch()
             print(batch.offset, len(batch.payloads))
 
-Start with `client` (the public classes). `requests` has the spec of each request; `publisher`, `cache` and
-`subscription` use them. A `connection` is QUIC with many streams, so instead of the core's drivers, which are for one
-socket, `pool` manages connections and `request_stream`s; errors, specs, retries and the thread of the blocking client
-are those of the core.
+Imports `clients._core`, wire/felix and transport/quic. Start with `client` (the public classes). `requests` has the
+spec of each request; `publisher`, `cache` and `subscription` use them. A `connection` is QUIC with many streams, so
+instead of the core's drivers, which are for one socket, `pool` manages connections and `request_stream`s; errors,
+specs, retries and the thread of the blocking client are those of the core.
 """
 
 from penstock.clients.felix.cache import Cache

@@ -1,6 +1,7 @@
 """Clients for FlyMQ: `Client` blocks, `AsyncClient` runs on asyncio. Both have the same methods and outcomes.
 
-`Producer`, `Consumer` and `Transaction`, and their asyncio variants, are built on top of them.
+`Producer`, `Consumer` and `Transaction`, and their asyncio variants, are built on top of them. Imports `clients._core`
+and wire/flymq. Start at `client` and `requests` (the spec of each request).
 """
 
 from penstock.clients._core.requests import RequestSpec

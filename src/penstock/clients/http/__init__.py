@@ -1,4 +1,7 @@
-"""Clients of the administration API, `/api/v1`: `Client` blocks, `AsyncClient` runs on asyncio."""
+"""Clients of the administration API, `/api/v1`: `Client` blocks, `AsyncClient` runs on asyncio.
+
+Imports `clients._core`. Start at `client` and `requests` (the spec of each request).
+"""
 
 from penstock.clients.http import requests
 from penstock.clients.http.client import AsyncClient, Client

@@ -1,9 +1,10 @@
 """Clients for Kimberlite: `KimberliteClient` blocks, `AsyncKimberliteClient` runs on asyncio. Both have the same
 methods and outcomes, in every version of the protocol; `Pool` and `AsyncPool` keep several connections.
 
-Start with `client` (the public classes) and `requests` (a function for each request, which makes its spec). `appends`
-and `subscription` are procedures of several requests, `event_buffer` holds the events of a subscription, `binding`
-implements encoding, matching and pushes for the core, `version` lists what each version of the protocol supports.
+Imports `clients._core` and wire/kimberlite. Start with `client` (the public classes) and `requests` (a function for
+each request, which makes its spec). `appends` and `subscription` are procedures of several requests, `event_buffer`
+holds the events of a subscription, `binding` implements encoding, matching and pushes for the core, `version` lists
+what each version of the protocol supports.
 """
 
 from penstock.clients.kimberlite import requests

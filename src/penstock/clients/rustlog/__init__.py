@@ -1,4 +1,8 @@
-"""Clients for RustLog: `Client` blocks, `AsyncClient` runs on asyncio. Both have the same methods and outcomes."""
+"""Clients for RustLog: `Client` blocks, `AsyncClient` runs on asyncio. Both have the same methods and outcomes.
+
+Imports `clients._core` and wire/rustlog. Start at `client` (the public classes) and `requests` (the spec of each
+request).
+"""
 
 from penstock.clients.rustlog.client import AsyncClient, Client
 from penstock.clients.rustlog.errors import (

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from penstock.broker.runtime.turns import Turns, Worker
+from penstock.broker.runtime.turns import TurnOwner, Turns
 from penstock.doors.reply import Completion, Outcome, PendingReply, Reply
 from penstock.wire.flymq.frames import Inflation
 
@@ -42,19 +42,19 @@ class UnpackingQueue:
 class UnpackingTask:
     """A request whose payload is being decompressed; a `PendingReply`. `execute` gets the content."""
 
-    __slots__ = ("_execute", "_inflation", "_on_complete", "_outcome", "_over", "_queue", "_turns", "_worker")
+    __slots__ = ("_execute", "_inflation", "_on_complete", "_outcome", "_over", "_owner", "_queue", "_turns")
 
     def __init__(
         self,
         queue: UnpackingQueue,
         turns: Turns,
-        worker: Worker,
+        owner: TurnOwner,
         inflation: Inflation,
         execute: Callable[[bytes], Outcome | None],
     ) -> None:
         self._queue = queue
         self._turns = turns
-        self._worker = worker
+        self._owner = owner
         self._inflation = inflation
         self._execute = execute
         self._outcome: PendingReply | None = None  # of the request itself
@@ -88,7 +88,7 @@ class UnpackingTask:
                 self._finish(None)
             else:
                 self.go_on()
-        self._turns.charge(self._turns.timer() - began, self._worker)
+        self._turns.charge(self._turns.timer() - began, self._owner)
 
     def _finish(self, error: Exception | None) -> None:
         self._over = True

@@ -1,1 +1,1 @@
-"""Typed reading in Spark: `decode`. `broker.schemas.arrow` computes the columns."""
+"""Typed reading in Spark: `decode`. `broker.schemas.arrow` computes the columns. Start at `frames.py`."""

@@ -1,4 +1,5 @@
-"""Pipelines on Spark: project folders, and running them. `current()` is for the code inside a project."""
+"""Pipelines on Spark: project folders, and running them. `current()` is for the code inside a project. Start at
+`runner.py`."""
 
 from penstock.spark.pipelines.project import Project, ProjectError, current
 

@@ -79,7 +79,7 @@ def remote(environment: Mapping[str, str], master: str | None) -> str | None:
     return environment.get("SPARK_REMOTE") or None
 
 
-class Sessions:
+class RunSession:
     """The session of one run, and how to end it. `jvm` is the process id of the local JVM, 0 if Spark is remote."""
 
     def __init__(self, spark: SparkSession, classic: SparkSession | None) -> None:
@@ -98,14 +98,14 @@ class Sessions:
         (self._classic or self.spark).stop()
 
 
-def open_session(project: Project, master: str | None, *, connect: bool) -> Sessions:
+def open_session(project: Project, master: str | None, *, connect: bool) -> RunSession:
     """A session for this project; `connect`: use Spark Connect, even with a local JVM."""
     os.environ["PYSPARK_PYTHON"] = project.file.spark.python or os.environ.get("PYSPARK_PYTHON") or sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     server = remote(os.environ, master)
     os.environ.pop("SPARK_REMOTE", None)
     if server is not None:
-        return Sessions(_connected(server), None)
+        return RunSession(_connected(server), None)
     from pyspark.sql import SparkSession
 
     settings = configuration(project, master or project.file.spark.master)
@@ -126,9 +126,9 @@ def open_session(project: Project, master: str | None, *, connect: bool) -> Sess
     jvm = cast(Any, classic)._jvm
     jvm.java.lang.System.setProperty("derby.stream.error.file", os.path.join(project.local, "derby.log"))
     if not connect:
-        return Sessions(classic, classic)
+        return RunSession(classic, classic)
     port = getattr(getattr(jvm, CONNECT_SERVICE), "MODULE$").localPort()
-    return Sessions(_connected(f"sc://localhost:{port}"), classic)
+    return RunSession(_connected(f"sc://localhost:{port}"), classic)
 
 
 def _connected(server: str) -> SparkSession:

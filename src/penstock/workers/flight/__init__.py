@@ -1,1 +1,2 @@
-"""The Flight worker: the Arrow Flight endpoint in its own process. Start at `server.py`."""
+"""The Flight worker: the Arrow Flight endpoint in its own process. Imports flight, broker and log. Start at
+`server.py`."""

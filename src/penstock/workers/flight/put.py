@@ -113,7 +113,7 @@ def _stage(
         staged.add(target.id, target.name, partition, columns)
         quota.check(staged.byte_size)
 
-    scatter = PartitionSplitter(
+    splitter = PartitionSplitter(
         reader.schema,
         topic,
         SplitLimits(limits.record_bytes, limits.topics, limits.chunk_bytes),
@@ -123,10 +123,10 @@ def _stage(
     )
     for chunk in reader:
         if chunk.data is not None:
-            scatter.add(chunk.data)
+            splitter.add(chunk.data)
     if cancelled():
         raise Refused("Broken", "the stream broke off")
-    scatter.finish()
+    splitter.finish()
     return staged.finish()
 
 

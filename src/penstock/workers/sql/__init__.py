@@ -1,1 +1,2 @@
-"""The SQL worker: executes statements in its own process. Start at `executor.py`."""
+"""The SQL worker: executes statements in its own process. Imports sql, flight, broker and log. Start at
+`executor.py`."""

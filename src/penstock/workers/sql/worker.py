@@ -107,8 +107,7 @@ class SqlWorker:
         self._stopping: set[asyncio.Task[None]] = set()
         self.processes: list[SqlProcess] = []
         self._add(first=True)
-        broker.queries.on_waiting = self._start
-        broker.queries.capability.on_stopped = self._stop_statements
+        broker.queries.attach_worker(self._start, self._stop_statements)
 
     def _start(self) -> None:
         if self._watch is None:

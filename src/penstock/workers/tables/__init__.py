@@ -1,1 +1,3 @@
-"""The table worker: moves closed segments to tables and maintains them, in its own process. See `main.py`."""
+"""The table worker: moves closed segments to tables and maintains them, in its own process. Imports broker and log.
+Start at `main.py`.
+"""

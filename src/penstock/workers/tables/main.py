@@ -64,7 +64,7 @@ def main(descriptor: str) -> None:
         try:
             client.call("tables.done", JobDone(found.job.id, outcomes), Empty)
         except RemoteError as error:
-            logger.warning("the broker did not keep what was done: %s", error)
+            logger.warning("the broker did not accept the outcome of a job: %s", error)
 
 
 def keep_private(root: str, data_dir: str) -> None:
@@ -96,7 +96,7 @@ def use_one_processor() -> None:
     pa.set_cpu_count(1)
 
 
-class Throttle:
+class DutyCycle:
     """Sleeps for half of the time it has worked, to leave disk and CPU to others. Without it, the worker built 270 MB/s
     next to a producing client, whose p99 latency was 3 to 5 times as high as alone; the disk, not the CPU, was the
     bottleneck."""
@@ -148,7 +148,7 @@ class JobRunner:
     def _rest(self) -> Callable[[], None]:
         from penstock.log.tables.commit import at_once
 
-        return Throttle() if self._pauses else at_once
+        return DutyCycle() if self._pauses else at_once
 
     def _history(self, ref: TableRef) -> TableHistory:
         from penstock.log.tables.table_history import TableHistory

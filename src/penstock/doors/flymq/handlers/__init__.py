@@ -1,1 +1,1 @@
-"""Handlers of requests: one module for each family, and `table.HANDLERS`, which lists them all."""
+"""Handlers of FlyMQ's requests: one module for each family, and `table.py`, which lists them all."""
