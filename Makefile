@@ -22,10 +22,15 @@ SOAK ?= 1
 # Tests start hundreds of processes, which are not to compile the same sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# FAST=1 runs the copy that `make compiled` builds, with `make up` and `make bench`.
-ifdef FAST
+# FAST=1 runs the copy that `make compiled` builds, with `make up` and `make bench`, and builds it first. Without FAST,
+# `make up` runs that copy if there is one and no file has changed since; FAST=0 never does.
+FIND_SOURCES := find src/penstock -type f -not -name '*.pyc'
+SOURCES := $(shell $(FIND_SOURCES))
+ifeq ($(FAST),1)
 export PYTHONPATH := $(CURDIR)/build/compiled
 COMPILED := build/compiled/.ready
+else ifeq ($(FAST),)
+up: export PYTHONPATH := $(shell newer=$$($(FIND_SOURCES) -newer build/compiled/.ready 2>&1); test "$$newer" || echo $(CURDIR)/build/compiled)
 endif
 
 .PHONY: help up setup check test lint types pytest unit bench bench-peers bursts bench-spark crash spark-kills fuzz fuzz-rounds canaries matrix test-kafka kafka-faults bench-kafka test-delta test-s3 reference pictures screenshots console-load console-cost docs soak compiled test-compiled wheel lock clean
@@ -195,9 +200,9 @@ console-cost: $(VENV)/.ready-to-test ## what the console costs the broker, close
 soak: $(VENV)/.ready-to-test build/spark-classes.jsa ## all tests, in random order, under hard conditions (rounds: make soak SOAK=5)
 	@sh scripts/soak.sh $(BIN)/pytest $(SOAK)
 
-compiled: build/compiled/.ready ## compile the hot modules (optional, needs gcc); then: make up FAST=1, make bench FAST=1
+compiled: build/compiled/.ready ## compile the hot modules (optional, needs gcc), for make up, and for make bench FAST=1
 
-build/compiled/.ready: scripts/compile.py $(shell find src/penstock -name '*.py') | $(VENV)/.ready-to-test
+build/compiled/.ready: scripts/compile.py $(SOURCES) | $(VENV)/.ready-to-test
 	$(BIN)/python scripts/compile.py
 	@touch $@
 

@@ -1,7 +1,7 @@
 """Compiles the modules that every record passes through, with mypyc: `make compiled`.
 
 The source stays as it is and works without this. What is built is a copy of the package in which these modules are
-machine code; who puts it first on PYTHONPATH (`make up FAST=1`) runs that. It needs a C compiler and Python's headers.
+machine code, which `make up` runs by putting it first on PYTHONPATH. It needs a C compiler and Python's headers.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def main() -> None:
     shutil.rmtree(fresh / "build", ignore_errors=True)
     shutil.rmtree(BUILT, ignore_errors=True)
     fresh.rename(BUILT)
-    print(f"{len(HOT)} modules are compiled: make up FAST=1")
+    print(f"{len(HOT)} modules are compiled: make up")
 
 
 def _require_compiler() -> None:
