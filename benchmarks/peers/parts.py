@@ -98,7 +98,7 @@ class Tried:
 
 
 def table(peers: Peers) -> list[Series]:
-    """Requests and processor time by connections, at both levels."""
+    """Requests and processor time by connections, and requests as ratios to each peer, at both levels."""
     found = []
     for level in peers.levels:
         rates = Series(f"rates-{level}", f"1 KiB, {level}: requests each second", "connections × in flight",
@@ -118,7 +118,7 @@ def table(peers: Peers) -> list[Series]:
                         costs.add(who(each.server, each.door), number, cost, label)
             for each in tried:
                 each.verify()
-        found += [rates, costs]
+        found += [rates, *rates.ratios("Penstock", [kind.name for kind in servers.PROGRAMS]), costs]
     return found
 
 

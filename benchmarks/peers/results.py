@@ -45,6 +45,22 @@ class Series:
                 return
         self.figures.append(Figure(who, x, label or f"{x:,g}", [value]))
 
+    def ratios(self, ours: str, others: Sequence[str]) -> list[Series]:
+        """For each of the others, the series of those whose name begins with `ours`, divided by it round by round: what
+        the machine does in a round falls on both."""
+        found = []
+        for other in others:
+            theirs = {figure.x: figure.values for figure in self.figures if figure.who == other}
+            series = Series(f"{self.name}-to-{other}", f"{self.title}, as a ratio to {other}", self.x, "ratio",
+                            plotted=False)  # fmt: skip
+            for figure in self.figures:
+                if figure.who.startswith(ours) and figure.x in theirs:
+                    values = [value / their for value, their in zip(figure.values, theirs[figure.x], strict=True)]
+                    series.figures.append(Figure(figure.who, figure.x, figure.label, values))
+            if series.figures:
+                found.append(series)
+        return found
+
     def plot(self) -> Plot:
         plot = Plot(self.title, self.x, self.y, log_y=self.log_y)
         for figure in self.figures:
