@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from pyspark import TaskContext
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
 from tests.launcher import BrokerProcess
 
@@ -319,16 +320,27 @@ def test_a_null_value_is_an_empty_one_if_both_sides_say_so(spark: SparkSession, 
     assert [bytes(row.key) for row in nulls] == [b"a"]
 
 
-def test_sql_reads_a_topic_by_a_temporary_view_and_says_why_not_by_a_table(spark: SparkSession, place: Place) -> None:
+def test_sql_reads_a_topic_by_a_view_or_a_table_and_writes_by_one_with_columns(
+    spark: SparkSession, place: Place
+) -> None:
     place.create("seen")
-    write(numbers(spark, 5), place, topic="seen")
-    options = f"OPTIONS ('bootstrap.servers' = '{place.server}', subscribe = 'seen')"
-    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW seen USING penstock {options}")
-    assert spark.sql("SELECT count(*) FROM seen").first() == (5,)
-    with pytest.raises(Exception, match="CREATE TEMPORARY VIEW name USING penstock"):
-        spark.sql(f"CREATE TABLE seen_table USING penstock {options}")
-        spark.table("seen_table").collect()
-    spark.sql("DROP TABLE IF EXISTS seen_table")
+    options = f"'bootstrap.servers' = '{place.server}'"
+    spark.sql("CREATE TABLE into_topics (value STRING, key BINARY) USING penstock")
+    insert = f"INSERT INTO into_topics WITH ({options}, topic = 'seen')"
+    spark.sql(f"{insert} SELECT CAST(id AS STRING), NULL FROM range(4)")
+    spark.sql(f"{insert} (value) VALUES ('more')")
+    spark.sql(f"CREATE TEMPORARY VIEW seen USING penstock OPTIONS ({options}, subscribe = 'seen')")
+    spark.sql(f"CREATE TABLE seen_table USING penstock OPTIONS ({options}, subscribe = 'seen')")
+    for name in ("seen", "seen_table"):
+        rows = spark.sql(f"SELECT CAST(value AS STRING) FROM {name}").collect()
+        assert sorted(row.value for row in rows) == ["0", "1", "2", "3", "more"]
+    with pytest.raises(PySparkException, match=r"INSERT INTO name WITH \('bootstrap\.servers'"):
+        spark.sql("INSERT INTO seen_table (value) VALUES (X'41')")
+    with pytest.raises(PySparkException, match="A log is only ever added to"):
+        spark.sql(f"INSERT OVERWRITE into_topics WITH ({options}, topic = 'seen') VALUES ('x', NULL)")
+    assert len(place.values("seen")) == 5
+    for name in ("into_topics", "seen_table"):
+        spark.sql(f"DROP TABLE {name}")
     spark.catalog.dropTempView("seen")
 
 

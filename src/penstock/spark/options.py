@@ -59,9 +59,10 @@ PREFIX: Final = "penstock."
 STREAM_OUTAGE_MS: Final = 120_000  # tolerated at most: streams run unattended
 BATCH_OUTAGE_MS: Final = 30_000  # a user may be waiting, or may have misspelt the address
 WITHOUT_ANY: Final = (
-    ". There is no option at all: a table that was created with columns has none, because Spark gives sources in "
-    "Python only those of CREATE TABLE name USING penstock OPTIONS (…), without columns; for columns, CREATE TEMPORARY "
-    "VIEW name (…) USING penstock OPTIONS (…); penstock.spark.catalog() makes a view for each topic"
+    ". There is no option at all: of a table, Spark passes them to a source in Python only if CREATE TABLE name USING "
+    "penstock OPTIONS (…) names no columns and is no CREATE TABLE … AS SELECT. So leave the columns out; or give the "
+    "options in the query, SELECT … FROM name WITH (…); or CREATE TEMPORARY VIEW name USING penstock OPTIONS (…); "
+    "penstock.spark.catalog() makes a view for each topic"
 )
 EARLIEST: Final = -2
 LATEST: Final = -1

@@ -8,6 +8,12 @@ from typing import Final, NamedTuple
 from penstock.spark.options import ENDING, SELECTING, STARTING, OptionRefused, OptionValues, Retries
 
 MAX_VERSION: Final = 1 << 62
+WITHOUT_ANY: Final = (
+    "There is no option at all: Spark passes those of a table to no sink in Python, neither for INSERT INTO nor for "
+    "CREATE TABLE … AS SELECT. Write with df.write.format('penstock'); or give them in the statement, INSERT INTO name "
+    "WITH ('bootstrap.servers' = '…', 'topic' = '…') SELECT …, for a table that has only columns to write: CREATE "
+    "TABLE name (key BINARY, value BINARY) USING penstock"
+)
 
 
 class SinkOptions(NamedTuple):
@@ -50,6 +56,8 @@ def stream_options(options: Mapping[str, str], *, overwrite: bool) -> SinkOption
 
 
 def _options(given: OptionValues) -> SinkOptions:
+    if not given.names():
+        raise OptionRefused(WITHOUT_ANY)
     given.check_names()
     for name in (*SELECTING, *STARTING, *ENDING):
         if name in given:

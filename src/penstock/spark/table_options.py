@@ -1,8 +1,8 @@
-"""Options of a table in SQL, `CREATE TABLE … USING penstock OPTIONS (…)`. Spark stores them, but passes them to a
-source in Python only once: when it asks for the columns of the new table. Whatever the source says about a column then,
-Spark stores too, and passes to the source with each read. So the options become metadata of a column.
+"""Options of a table in SQL, `CREATE TABLE … USING penstock OPTIONS (…)`. Spark passes them to a source in Python only
+once: when it asks for the columns of the new table. Metadata of these columns is stored by Spark, and passed to the
+source with each read. So the options become metadata of a column.
 
-Queries see this metadata, and Spark puts it into copies of the column, so it has no credentials.
+Credentials are refused: Spark stores all options of a table, and everybody who may read the table sees the metadata.
 """
 
 from __future__ import annotations
@@ -11,41 +11,66 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from penstock.spark.options import CREDENTIALS, OptionRefused, OptionValues
+from penstock.spark.options import (
+    CONNECTION,
+    CREDENTIALS,
+    ENDING,
+    READING,
+    SELECTING,
+    STARTING,
+    OptionRefused,
+    OptionValues,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 METADATA: Final = "penstock.options"
-OF_A_TABLE: Final = "option."  # Spark passes the options of a new table under their names, and with this prefix again
+COLUMN: Final = "timestampType"  # in every table, and rarely copied elsewhere with its metadata
+OF_A_TABLE: Final = "option."  # Spark passes the options of a new table under their names, and with this prefix again,
+LOCATION: Final = "location"  # except `path`, which is the table's location: `path` and this, as a URL
+
+INSTEAD: Final = (SELECTING, STARTING, ENDING, ("user", "api.key"))
+"""Options of which a query gives one instead of another one of the table."""
+
+_KEPT: Final = {name.lower() for name in (*CONNECTION, *SELECTING, *STARTING, *ENDING, *READING)}
 
 
 def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
-    """The columns of the source: for a new table, the last one has its options, with null for credentials. Raises
-    OptionRefused."""
+    """The columns of the source: those of a new table have its options. Raises OptionRefused."""
     given = {name.removeprefix(OF_A_TABLE): text for name, text in options.items() if name.startswith(OF_A_TABLE)}
+    if LOCATION in options and "path" in options:
+        given["path"] = options["path"].removeprefix("file:")
     if given:
-        values = OptionValues(given)
-        values.check_names()
-        values.connection()
-        kept = {name: None if name.startswith(CREDENTIALS) else values.text(name) for name in sorted(values.names())}
-        schema.fields[-1].metadata[METADATA] = json.dumps(kept)
+        schema[COLUMN].metadata[METADATA] = json.dumps(_checked(OptionValues(given)))
     return schema
 
 
+def _checked(given: OptionValues) -> dict[str, str]:
+    """The options to keep. The topic may be left to queries."""
+    given.check_names()
+    for name in given.names():
+        if name.startswith(CREDENTIALS):
+            raise OptionRefused(
+                f"Option {name!r} may be a credential, and Spark stores the options of a table, for all its readers. "
+                f"Leave it out of CREATE TABLE, and give it in the query, SELECT … FROM name WITH ('{name}' = '…'); or "
+                "CREATE TEMPORARY VIEW name USING penstock OPTIONS (…), which ends with the session"
+            )
+    names = [name for name in sorted(given.names()) if name in _KEPT or name.startswith("tls.")]
+    kept = {name: given.text(name) or "" for name in names}
+    OptionValues({name: text for name, text in kept.items() if name != "user"}).connection()  # its password is missing
+    return kept
+
+
 def all_options(schema: StructType, options: Mapping[str, str]) -> dict[str, str]:
-    """The options of a read: those of the query, and those of its table unless the query says where the log is. Raises
-    OptionRefused."""
-    given = OptionValues(options)
+    """The options of a read: those of the query, and those of its table that they do not replace. A query with the
+    address of a log has all options itself."""
     found = [field.metadata[METADATA] for field in schema.fields if METADATA in field.metadata]
+    given = OptionValues(options)
     if not found or "path" in given or "bootstrap.servers" in given:
         return dict(options)
-    kept: dict[str, str | None] = {name: text for name, text in json.loads(found[0]).items() if name not in given}
-    missing = sorted(name for name, text in kept.items() if text is None)
-    if missing:
-        raise OptionRefused(
-            f"The table was made with {' and '.join(map(repr, missing))}, which it does not keep: whoever reads the "
-            f"table would see it. Give it in the query, SELECT … FROM name WITH ('{missing[0]}' = '…'), or CREATE "
-            "TEMPORARY VIEW name USING penstock OPTIONS (…)"
-        )
-    return {name: text for name, text in kept.items() if text is not None} | dict(options)
+    replaced = set(given.names())
+    for group in INSTEAD:
+        if any(name in given for name in group):
+            replaced.update(name.lower() for name in group)
+    return {name: text for name, text in json.loads(found[0]).items() if name not in replaced} | dict(options)
