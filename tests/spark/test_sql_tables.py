@@ -61,6 +61,8 @@ def test_options_of_the_query(sql: SparkSession, data_dir: DataDir) -> None:
     assert rows(sql, """SELECT offset FROM t WITH (startingOffsets = '{"orders":{"0":2}}')""") == [(2,)]
     assert rows(sql, """SELECT DISTINCT topic FROM t WITH (assign = '{"views":[0]}')""") == [("views",)]
     assert sql.read.option("subscribe", "views").table("t").count() == 2
+    two = "SELECT (SELECT count(*) FROM t), (SELECT count(*) FROM t WITH (subscribe = 'views'))"
+    assert rows(sql, two) == [(3, 3)]  # a trap of Spark's, for every source: docs/spark.md warns of it
     with pytest.raises(PySparkException, match="No topic given"):
         sql.sql(f"SELECT * FROM t WITH (path = '{data_dir.root}')").collect()
 

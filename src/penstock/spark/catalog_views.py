@@ -1,6 +1,6 @@
 """`penstock.spark.catalog()`: a database whose views are the topics of a broker, for SQL.
 
-Spark does not support catalogs in Python, and does not pass the options of CREATE TABLE to a source in Python. But it
+Spark does not support catalogs in Python. A table keeps its options (`table_options`), but no credentials. But Spark
 passes those in a query, `SELECT … FROM source WITH (…)`: so a topic is a table, which is the source, and a view with
 the topic's options. There is one table per topic, because within a query Spark treats uses of a table as the same,
 whatever their options. Delta's catalog does not support sources in Python, so sessions with it get the Delta tables of
