@@ -100,11 +100,14 @@ def publishes(data: bytes) -> None:
         fields = codec.decode_publish_v2(first) if kind == f.PUBLISH else None
         if fields is None:
             continue
-        ids, values = codec.collect_publishes(found, start, first[: fields[3]])
-        assert ids and len(ids) == len(values)
-        for (_, correlation, payload), id_, value in zip(found[start:], ids, values, strict=False):
+        indexes, values, end = codec.collect_publishes(found, start, first[: fields[3]])
+        assert indexes[0] == start and len(indexes) == len(values) and indexes[-1] < end <= len(found)
+        row = [index for index in range(start, end) if found[index][0] == f.PUBLISH]
+        same(indexes, row)
+        for index, value in zip(indexes, values, strict=True):
+            payload = found[index][2]
             same(codec.decode_publish_v2(payload), fields)
-            same((correlation, payload[fields[3] :]), (id_, value))
+            same(payload[fields[3] :], value)
 
 
 def _payloads() -> list[bytes]:

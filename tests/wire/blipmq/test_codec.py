@@ -194,17 +194,24 @@ def test_runs_hold_the_messages_with_the_same_topic_and_qos(messages: list[tuple
         fields = codec.decode_publish(sent[start][2])
         assert fields is not None
         qos, _, topic, value_start = fields
-        ids, run = codec.collect_publishes(sent, start, sent[start][2][:value_start])
-        assert ids == list(range(start, start + len(ids)))
+        indexes, run, end = codec.collect_publishes(sent, start, sent[start][2][:value_start])
+        assert indexes == list(range(start, end))
         found += [(qos, topic, value) for value in run]
-        start += len(ids)
+        start = end
     assert found == messages
 
 
-def test_a_run_ends_at_another_frame() -> None:
-    prefix = codec.publish_prefix(1, b"t")
-    sent = [(frames.PUBLISH, 1, prefix + b"v"), (frames.PING, 2, prefix + b"w"), (frames.PUBLISH, 3, prefix + b"x")]
-    assert codec.collect_publishes(sent, 0, prefix) == ([1], [b"v"])
+def test_a_run_goes_on_behind_a_ping() -> None:
+    prefix, other = codec.publish_prefix(1, b"t"), codec.publish_prefix(1, b"u")
+    sent = [(frames.PUBLISH, 7, prefix + b"v"), (frames.PING, 8, prefix + b"w"), (frames.PUBLISH, 9, prefix + b"x")]
+    assert codec.collect_publishes(sent, 0, prefix) == ([0, 2], [b"v", b"x"], 3)
+    sent.append((frames.PUBLISH, 10, other + b"y"))
+    assert codec.collect_publishes(sent, 0, prefix) == ([0, 2], [b"v", b"x"], 3)
+
+
+def test_pongs_are_in_the_places_of_their_pings() -> None:
+    sent = [(frames.PUBLISH, 7, b""), (frames.PING, 8, b"anything"), (frames.POLL, 9, b"")]
+    assert codec.encode_pongs(sent) == [b"", codec.encode_pong(8), b""]
 
 
 @given(st.lists(values, max_size=5), names)

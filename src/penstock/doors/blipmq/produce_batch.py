@@ -19,23 +19,16 @@ class Publication:
 
 
 class ProduceBatch:
-    """Messages that are appended together, and their positions among the frames."""
+    """Messages that are appended together, and the indexes of their frames."""
 
-    __slots__ = ("publication", "runs", "values")
+    __slots__ = ("indexes", "publication", "values")
 
-    def __init__(
-        self,
-        publication: Publication,
-        runs: list[tuple[int, list[int]]] | None = None,
-        values: list[bytes] | None = None,
-    ) -> None:
+    def __init__(self, publication: Publication, indexes: list[int], values: list[bytes]) -> None:
         self.publication = publication
-        self.runs = [] if runs is None else runs  # index of the first of adjacent frames, ids of all
-        self.values = [] if values is None else values
+        self.indexes = indexes
+        self.values = values
 
     def split(self) -> list[ProduceBatch]:
         """A batch for each message."""
-        indexes = [(at + number, [each]) for at, ids in self.runs for number, each in enumerate(ids)]
-        return [
-            ProduceBatch(self.publication, [index], [value]) for index, value in zip(indexes, self.values, strict=True)
-        ]
+        pairs = zip(self.indexes, self.values, strict=True)
+        return [ProduceBatch(self.publication, [index], [value]) for index, value in pairs]

@@ -31,7 +31,11 @@ from penstock.wire.blipmq import codec
 from penstock.wire.blipmq import frames as f
 from penstock.wire.blipmq.errors import INTERNAL_ERROR
 
-_NEIGHBOURS: Final = {f.PUBLISH: bytes((f.PUBLISH,)), f.ACK: bytes((f.ACK, f.POLL)), f.POLL: bytes((f.ACK, f.POLL))}
+_NEIGHBOURS: Final = {
+    f.PUBLISH: bytes((f.PUBLISH, f.PING)),
+    f.ACK: bytes((f.ACK, f.POLL)),
+    f.POLL: bytes((f.ACK, f.POLL)),
+}
 """For each frame type, the types that are executed together with it if they follow it."""
 _TYPE: Final = itemgetter(0)
 MAX_NEIGHBOURS: Final = 1024  # frames executed together; a few ms of work
@@ -83,18 +87,23 @@ class BlipMqSession(RequestPipeline):
     def _peek(self) -> list[f.Frame] | None:
         """The next frame, and the frames that are executed together with it."""
         frames, first = self._frames, self._next
-        left = len(frames) - first
-        if left == 0:
+        if first == len(frames):
             return None
-        if left > 1:
+        self._cost = count = self._adjacent(frames, first)
+        return frames if count == len(frames) else frames[first : first + count]
+
+    def _adjacent(self, frames: list[f.Frame], first: int) -> int:
+        """The number of these frames, one or more."""
+        count = len(frames) - first
+        if count > 1:
             neighbours = _NEIGHBOURS.get(frames[first][0]) if self._context.handshake.ready else None
             if neighbours is None or frames[first + 1][0] not in neighbours:
-                return [frames[first]]
-            if left > 2:
-                left = min(left, MAX_NEIGHBOURS)
-                types = bytes(map(_TYPE, frames[first : first + left]))
-                left -= len(types.lstrip(neighbours))
-        return frames if left == len(frames) else frames[first : first + left]
+                return 1
+            if count > 2:
+                count = min(count, MAX_NEIGHBOURS)
+                types = bytes(map(_TYPE, frames[first : first + count]))
+                count -= len(types.lstrip(neighbours))
+        return count
 
     def _handler(self, request: list[f.Frame] | SinglePublish) -> Handler | None:
         if isinstance(request, SinglePublish):
@@ -121,6 +130,7 @@ class BlipMqSession(RequestPipeline):
             if request.pong:
                 self.figures.requests += 1
             return None
+        self.figures.requests += len(request) - 1
         self._next += len(request)
         if self._next == len(self._frames):
             self._held = 0
@@ -177,8 +187,11 @@ class BlipMqSession(RequestPipeline):
         self.replies.enqueue(data, after, None if after is None else partial(self._encode_error, request))
 
     def _refuse(self, request: Sequence[f.Frame] | SinglePublish, error: Exception) -> None:
-        if isinstance(request, SinglePublish) or len(request) == 1:  # of several, some may already have been answered
-            self.replies.enqueue(self._encode_error(request, error))
+        if not isinstance(request, SinglePublish) and len(request) > 1:
+            request = [frame for frame in request if frame[0] != f.PING]
+            if len(request) > 1:
+                return  # some may already have been answered, or be stored
+        self.replies.enqueue(self._encode_error(request, error))
 
     def _replied(self) -> None:
         if self._pushes.by_queue:

@@ -88,20 +88,22 @@ def decode_publish_v2(payload: bytes) -> Publish | None:
     return payload[0] ^ TTL_FLAG, ttl, payload[7:value_start], value_start
 
 
-def collect_publishes(frames: Sequence[Frame], start: int, prefix: bytes) -> tuple[list[int], list[bytes]]:
-    """The correlation ids and values of the consecutive PUBLISH frames from `start` on whose payloads begin with
-    `prefix`. With everything before the value of the first as prefix (`payload[:value_start]`), these are messages with
-    the same topic, QoS and TTL, since the prefix includes the topic's length."""
+def collect_publishes(frames: Sequence[Frame], start: int, prefix: bytes) -> tuple[list[int], list[bytes], int]:
+    """The indexes and values of the PUBLISH frames from `start` on whose payloads begin with `prefix`, up to the first
+    that begins differently, whose index is the last result. Frames of other types are passed over. With everything
+    before the value of the first as prefix (`payload[:value_start]`), these are messages with the same topic, QoS and
+    TTL, since the prefix includes the topic's length."""
     size = len(prefix)
-    ids: list[int] = []
+    indexes: list[int] = []
     values: list[bytes] = []
     for i in range(start, len(frames)):
-        kind, correlation, payload = frames[i]
-        if kind != PUBLISH or not payload.startswith(prefix):
-            break
-        ids.append(correlation)
-        values.append(payload[size:])
-    return ids, values
+        kind, _, payload = frames[i]
+        if kind == PUBLISH:
+            if not payload.startswith(prefix):
+                return indexes, values, i
+            indexes.append(i)
+            values.append(payload[size:])
+    return indexes, values, len(frames)
 
 
 NAMED: Final = 0x80
@@ -203,6 +205,11 @@ def encode_nack(correlation: int, code: int, text: str) -> bytes:
 
 def encode_pong(correlation: int) -> bytes:
     return HEADER.pack(MIN_FRAME, PONG, correlation)
+
+
+def encode_pongs(frames: Iterable[Frame]) -> list[bytes]:
+    """For each frame a PONG if it is a PING, otherwise nothing."""
+    return [HEADER.pack(MIN_FRAME, PONG, correlation) if kind == PING else b"" for kind, correlation, _ in frames]
 
 
 def encode_delivery(correlation: int, qos: int, topic: bytes, value: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""PUBLISH: adjacent messages to one topic are appended together."""
+"""PUBLISH, and PING behind it: adjacent messages to one topic are appended together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.doors.blipmq.errors import EXPECTED, publish_refused
 from penstock.doors.blipmq.produce_batch import ProduceBatch, Publication
 from penstock.doors.blipmq.request_context import SCOPE, BlipMqContext
 from penstock.doors.blipmq.single_publish import SinglePublish
-from penstock.log.engine import CommitGroup
+from penstock.log.engine import COMMITTED, CommitGroup
 from penstock.wire.blipmq import codec, messages
 from penstock.wire.blipmq import frames as f
 from penstock.wire.blipmq.errors import INTERNAL_ERROR, INVALID_PUBLISH, INVALID_QOS, Nack
@@ -50,103 +50,116 @@ def _single_failed(context: BlipMqContext, correlation: int, pong: bytes, error:
 
 
 def publish(context: BlipMqContext, frames: Sequence[f.Frame]) -> None:
-    """Append the messages of adjacent PUBLISH frames, those to one topic together, unless a frame between them must
-    keep its order (a refused one, or another QoS or TTL). Success is silent."""
-    if len(frames) == 1 and _publish_one(context, frames[0]):
-        return
-    at = 0
-    decode = codec.decode_publish if context.version == 1 else codec.decode_publish_v2
-    collected: dict[str, ProduceBatch] = {}  # by topic
-    while at < len(frames):
-        _, correlation, payload = frames[at]
-        fields = decode(payload)
+    """Append the messages of adjacent PUBLISH frames, and answer the PING frames between and behind them."""
+    PublishRun(context, frames).execute()
+
+
+class PublishRun:
+    """Adjacent PUBLISH and PING frames, executed together. Messages to one topic are appended together, unless one with
+    another QoS or TTL comes between them. Success is silent. The replies, NACKs and PONGs in the order of the frames,
+    wait for the commit of all messages; those that fail get a NACK in their place."""
+
+    __slots__ = ("_after", "_batches", "_context", "_frames", "_held", "_replies", "_stored")
+
+    def __init__(self, context: BlipMqContext, frames: Sequence[f.Frame]) -> None:
+        self._context = context
+        self._frames = frames
+        self._replies = codec.encode_pongs(frames)  # to each frame
+        self._batches: dict[str, ProduceBatch] = {}  # not appended yet, by topic
+        self._stored: dict[CommitGroup, list[int]] = {}  # the indexes of messages that get a NACK if the group fails
+        self._after: CommitGroup | None = None  # the last of these groups
+        self._held = 0  # bytes of the messages in them
+
+    def execute(self) -> None:
+        frames, at = self._frames, 0
+        while at < len(frames):
+            at = self._collect(at) if frames[at][0] == f.PUBLISH else at + 1
+        for batch in self._batches.values():
+            self._append(batch)
+        data, on_failure = b"".join(self._replies), None
+        if self._after is not None:
+            ids = [frame[1] for frame in frames]  # without their payloads, which need not stay in memory
+            on_failure = partial(_failed, self._context.version, ids, self._replies, self._stored)
+        self._context.replies.enqueue(data, self._after, on_failure, self._held)
+
+    def _collect(self, at: int) -> int:
+        """Add messages to the batch of their topic: those from this frame on, up to the first with another topic, QoS
+        or TTL. Returns the index of that."""
+        context, payload = self._context, self._frames[at][2]
+        fields = codec.decode_publish(payload) if context.version == 1 else codec.decode_publish_v2(payload)
         if fields is None:
-            _store(context, collected)
-            context.refuse(correlation, INVALID_PUBLISH)
-            at += 1
-            continue
+            self._refuse(at, INVALID_PUBLISH)
+            return at + 1
         prefix = payload[: fields[3]]
-        ids, values = codec.collect_publishes(frames, at, prefix)
         publication = context.publications.get(prefix) or _check(context, prefix)
-        if publication.refusal is not None or max(map(len, values)) > publication.limit:
-            _store(context, collected)
-            _store_one_by_one(context, publication, ids, values)
-        else:
-            batch = collected.get(publication.topic)
-            if batch is not None and batch.publication is not publication:
-                _store(context, collected)
-                batch = None
-            if batch is None:
-                batch = collected[publication.topic] = ProduceBatch(publication)
-            batch.runs.append((at, ids))
-            batch.values += values
-        at += len(ids)
-    _store(context, collected)
-
-
-def _publish_one(context: BlipMqContext, frame: f.Frame) -> bool:
-    """Append the message of a single frame, the fast path for publishers that send one at a time. False, and nothing is
-    done, unless this connection has published with the same topic, QoS and TTL before."""
-    _, correlation, payload = frame
-    fields = codec.decode_publish(payload) if context.version == 1 else codec.decode_publish_v2(payload)
-    if fields is None:
-        return False
-    publication, value = context.publications.get(payload[: fields[3]]), payload[fields[3] :]
-    if publication is None or publication.refusal is not None or len(value) > publication.limit:
-        return False
-    runs = [(0, [correlation])] if publication.qos else []
-    try:
-        group = _append(context, publication, [value])
-    except EXPECTED as error:
-        nack = publish_refused(error, context.version)
-        if runs or nack.code < INTERNAL_ERROR.code:
-            context.refuse(correlation, nack)
-    else:
-        context.replies.enqueue(b"", group, partial(_failed, context, runs), len(value))
-    return True
-
-
-def _store_one_by_one(context: BlipMqContext, publication: Publication, ids: list[int], values: list[bytes]) -> None:
-    """Append messages one by one because some are refused: replies keep the order of the frames."""
-    for at, (correlation, value) in enumerate(zip(ids, values, strict=True)):
+        indexes, values, end = codec.collect_publishes(self._frames, at, prefix)
         if publication.refusal is not None:
-            context.refuse(correlation, publication.refusal)
-        elif len(value) > publication.limit:
-            error = RecordTooLarge(len(value), publication.limit)
-            context.refuse(correlation, publish_refused(error, context.version))
+            for index in indexes:
+                self._refuse(index, publication.refusal)
+            return end
+        if max(map(len, values)) > publication.limit:
+            indexes, values = self._refuse_too_large(publication.limit, indexes, values)
+        batch = self._batches.get(publication.topic)
+        if batch is None:
+            self._batches[publication.topic] = ProduceBatch(publication, indexes, values)
+        elif batch.publication is publication:
+            batch.indexes += indexes
+            batch.values += values
         else:
-            _store(context, {publication.topic: ProduceBatch(publication, [(at, [correlation])], [value])})
+            self._append(batch)
+            self._batches[publication.topic] = ProduceBatch(publication, indexes, values)
+        return end
 
+    def _refuse_too_large(self, limit: int, indexes: list[int], values: list[bytes]) -> tuple[list[int], list[bytes]]:
+        """Refuse the values above the limit. Returns the others."""
+        fitting: list[int] = []
+        for index, value in zip(indexes, values, strict=True):
+            if len(value) > limit:
+                self._refuse(index, publish_refused(RecordTooLarge(len(value), limit), self._context.version))
+            else:
+                fitting.append(index)
+        return fitting, [value for value in values if len(value) <= limit]
 
-def _store(context: BlipMqContext, collected: dict[str, ProduceBatch]) -> None:
-    """Append the collected messages, and clear the collection. Refusals are sent in the order of the frames. A message
-    with QoS 0 may be lost: its publisher is not told about failed commits."""
-    refused: list[tuple[int, list[int], Nack]] = []
-    stored: dict[CommitGroup, list[ProduceBatch]] = {}
-    waiting = list(collected.values())
-    for batch in waiting:
+    def _refuse(self, index: int, nack: Nack) -> None:
+        self._replies[index] = codec.encode_nack(self._frames[index][1], *nack)
+
+    def _append(self, batch: ProduceBatch) -> None:
+        """A message with QoS 0 may be lost: its publisher is not told about failures of the log."""
+        publication, values = batch.publication, batch.values
+        if not values:
+            return
         try:
-            group = _append(context, batch.publication, batch.values)
+            group = _append(self._context, publication, values)
         except EXPECTED as error:
-            if isinstance(error, RecordRejected) and len(batch.values) > 1:
-                waiting += batch.split()  # one of them is rejected: each gets its own reply
-                continue
-            nack = publish_refused(error, context.version)
-            if batch.publication.qos or nack.code < INTERNAL_ERROR.code:
-                refused += [(at, ids, nack) for at, ids in batch.runs]
+            if isinstance(error, RecordRejected) and len(values) > 1:
+                for single in batch.split():  # one of them is rejected: each gets its own reply
+                    self._append(single)
+                return
+            nack = publish_refused(error, self._context.version)
+            if publication.qos or nack.code < INTERNAL_ERROR.code:
+                for index in batch.indexes:
+                    self._refuse(index, nack)
+            return
+        self._after = group
+        self._held += sum(map(len, values))
+        told = batch.indexes if publication.qos else []
+        if group in self._stored:
+            self._stored[group] += told
         else:
-            stored.setdefault(group, []).append(batch)
-    collected.clear()
-    for group, batches in stored.items():
-        size, runs = 0, []
-        for batch in batches:
-            size += sum(map(len, batch.values))
-            if batch.publication.qos:
-                runs += batch.runs
-        context.replies.enqueue(b"", group, partial(_failed, context, runs), size)
-    for _, ids, nack in sorted(refused) if refused else ():
-        for correlation in ids:
-            context.refuse(correlation, nack)
+            self._stored[group] = told
+
+
+def _failed(
+    version: int, ids: list[int], replies: list[bytes], stored: dict[CommitGroup, list[int]], error: Exception
+) -> bytes:
+    """The replies of a run whose last group failed. An earlier one may be committed; if it failed, so did all later
+    ones."""
+    for group, indexes in stored.items():
+        if group.state is not COMMITTED:
+            nack = publish_refused(group.error or error, version)
+            for index in indexes:
+                replies[index] = codec.encode_nack(ids[index], *nack)
+    return b"".join(replies)
 
 
 def _check(context: BlipMqContext, prefix: bytes) -> Publication:
@@ -179,8 +192,3 @@ def _append(context: BlipMqContext, publication: Publication, values: list[bytes
         appended = append(identity, SCOPE, topic, PARTITION, values, None, headers, expires)
     context.written = appended.group
     return appended.group
-
-
-def _failed(context: BlipMqContext, runs: list[tuple[int, list[int]]], error: Exception) -> bytes:
-    nack = publish_refused(error, context.version)
-    return b"".join([codec.encode_nack(correlation, *nack) for _, ids in sorted(runs) for correlation in ids])
