@@ -32,7 +32,9 @@ def create(spark: SparkSession, name: str, data_dir: DataDir, more: str = "", co
 
 
 def names(spark: SparkSession) -> list[str]:
-    return [row.tableName for row in spark.sql("SHOW TABLES IN sql_tables").collect()]
+    """The tables of the database; Spark also lists the session's temporary views, which other tests make."""
+    shown = spark.sql("SHOW TABLES IN sql_tables").collect()
+    return [row.tableName for row in shown if not row.isTemporary]
 
 
 def rows(spark: SparkSession, query: str) -> list[tuple[Any, ...]]:
