@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from benchmarks.peers import conversations, generator, parts, results
+from benchmarks.peers import conversations, generator, parts, results, servers
 from benchmarks.peers.conversations import CONNECTION, Conversation
 from benchmarks.peers.generator import Lane, Load, closed_loop, open_loop
 from benchmarks.peers.results import Series
@@ -50,6 +50,33 @@ def lanes(port: int, conversation: Conversation, count: int = 1) -> Iterator[lis
     finally:
         for lane in made:
             lane.peer.close()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ("", "redis-server is not on PATH and is left out. Debian"),
+        ("nats-server: v2.9.10", "nats-server 2.9 is older than 2.10 and is left out. go install"),
+        ("nats-server: v2.10.0", None),
+        ("nats-server: dev", None),
+    ],
+)
+def test_a_program_that_cannot_be_measured_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str, expected: str | None
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    kind: type[servers.Program] = servers.Redis
+    if told:
+        kind = servers.Nats
+        program = tmp_path / kind.program
+        program.write_text(f"#!/bin/sh\necho '{told}'\n")
+        program.chmod(0o755)
+    (tmp_path / "server").mkdir()
+    there = [type(server) for server in servers.all_of(str(tmp_path / "server"), servers.WRITTEN, None)]
+    lines = [line for line in servers.left_out() if line.startswith(kind.program)]
+    assert (kind in there) is (expected is None)
+    assert [line[: len(expected or "")] for line in lines] == ([] if expected is None else [expected])
 
 
 @pytest.mark.parametrize("lines", [False, True])

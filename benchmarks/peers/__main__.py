@@ -28,8 +28,8 @@ def main() -> None:
         print(f"{name:<12} {value}")
     for note in configurations(compiled):
         print(f"{'':<12} {note}")
-    for program in servers.missing():
-        print(f"{'':<12} {program} is not on PATH and is left out. {servers.HOW_TO_GET[program]}")
+    for obstacle in servers.left_out():
+        print(f"{'':<12} {obstacle}")
     found: list[results.Series] = []
     with scratch(options.dir) as directory:
         peers = Peers(

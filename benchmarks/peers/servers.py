@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -160,6 +161,19 @@ class Program(Server):
     """A server that is another program."""
 
     program: str
+    oldest: tuple[int, int] = (0, 0)  # version that has all the settings
+
+    @classmethod
+    def obstacle(cls) -> str | None:
+        """Why it cannot be measured here, and how to change that."""
+        if shutil.which(cls.program) is None:
+            return f"{cls.program} is not on PATH and is left out. {HOW_TO_GET[cls.program]}"
+        told = subprocess.run([cls.program, "--version"], capture_output=True, text=True, check=False).stdout
+        version = re.search(r"(\d+)\.(\d+)", told)
+        if version is not None and (int(version[1]), int(version[2])) < cls.oldest:
+            wanted = ".".join(map(str, cls.oldest))
+            return f"{cls.program} {version[0]} is older than {wanted} and is left out. {HOW_TO_GET[cls.program]}"
+        return None
 
     def __init__(self, directory: str, level: str) -> None:
         super().__init__(directory, level)
@@ -230,6 +244,7 @@ class Redis(Program):
 class Nats(Program):
     name = "NATS"
     program = "nats-server"
+    oldest = (2, 10)  # the first with `sync_interval`
 
     def _command(self) -> list[str]:
         settings = os.path.join(self.directory, "nats.conf")
@@ -274,9 +289,9 @@ class Nats(Program):
 PROGRAMS: Final[tuple[type[Program], ...]] = (Redis, Nats)
 
 
-def missing() -> list[str]:
-    """The programs that are not on PATH."""
-    return [kind.program for kind in PROGRAMS if shutil.which(kind.program) is None]
+def left_out() -> list[str]:
+    """Why programs are not among the servers, a line each."""
+    return [obstacle for kind in PROGRAMS if (obstacle := kind.obstacle()) is not None]
 
 
 def all_of(
@@ -289,5 +304,5 @@ def all_of(
         servers.append(Penstock(directory, level, compiled, "Penstock compiled"))
     if against:
         servers.append(Penstock(directory, level, os.path.abspath(against), "Penstock before"))
-    servers += [kind(directory, level) for kind in PROGRAMS if shutil.which(kind.program) is not None]
+    servers += [kind(directory, level) for kind in PROGRAMS if kind.obstacle() is None]
     return [server for server in servers if only is None or server.name.split()[0].lower() in only]
