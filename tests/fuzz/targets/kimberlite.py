@@ -110,12 +110,12 @@ def _served(run: Script) -> tuple[list[m.Request], bool]:
             while (request := codec.next()) is not None:
                 found.append(request)
                 codec.response(request.id, m.ErrorResponse(m.ErrorCode.INVALID_REQUEST, "no"))
-                assert codec.request_bytes <= len(run.stream)
+                assert codec.framer.frame_bytes <= len(run.stream)
         except Refused:
             codec.feed(b"more")
-            assert codec.buffered == 0
+            assert codec.framer.buffered == 0
             return found, True
-    assert codec.buffered <= len(run.stream)
+    assert codec.framer.buffered <= len(run.stream)
     return found, False
 
 

@@ -101,7 +101,7 @@ def test_frames_arrive_in_any_pieces(name: str, sizes: list[int], data: st.DataO
             while (request := server.next()) is not None:
                 found.append(request.payload)
     assert [getattr(each, "events", None) for each in found[1:]] == [each.events for each in requests]
-    assert server.buffered == 0
+    assert server.framer.buffered == 0
 
 
 def test_an_incomplete_frame_consumes_nothing() -> None:
@@ -110,7 +110,7 @@ def test_an_incomplete_frame_consumes_nothing() -> None:
     for size, byte in enumerate(whole[:-1]):
         server.feed(bytes((byte,)))
         assert server.next() is None
-        assert server.buffered == size + 1
+        assert server.framer.buffered == size + 1
     server.feed(whole[-1:])
     assert server.next() == m.Request(2, 42, m.ReadEvents(1, 2, 3))
 
@@ -173,7 +173,7 @@ def test_nonsense_is_closed_without_a_word(data: bytes) -> None:
     server = ServerCodec()
     assert refusal(server, data).reply == b""
     assert server.version == 0
-    assert server.buffered == 0
+    assert server.framer.buffered == 0
     server.feed(hello(ClientCodec("5b")))
     assert server.next() is None, "something was taken after a refusal"
 

@@ -67,7 +67,7 @@ def _greeting(pieces: Sequence[bytes]) -> Greeting:
     except Refused as error:
         raise Rejected("close", error) from None
     if request is None:
-        raise Rejected("incomplete", f"{wire.buffered} bytes are no whole frame")
+        raise Rejected("incomplete", f"{wire.framer.buffered} bytes are no whole frame")
     return Greeting(request, wire.response(request.id, m.HandshakeResponse(wire.version, True, ["query_at", "sync"])))
 
 

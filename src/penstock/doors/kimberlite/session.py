@@ -38,12 +38,12 @@ class KimberliteSession(RequestPipeline):
     def __init__(self, broker: Broker, channel: Channel, identity: Identity, settings: KimberliteSettings) -> None:
         super().__init__(broker, channel)
         self._codec = codec = ServerCodec(settings.assume)
+        self._framer = codec.framer
         self._subscriptions = Subscriptions(broker, channel, self.replies, codec, settings.push_events, self.guard)
         self._context = KimberliteContext(broker, identity, channel.peer, codec, settings, self._subscriptions)
         self._allowance = login_allowance(broker, identity)
         self._turn.unauthenticated = broker.access.enforced
         self._request: m.Request | None = None  # decoded and not executed yet
-        self._request_bytes = 0  # of the last decoded request
         self._exhausted = True  # the codec has no complete request left
 
     @property
@@ -65,8 +65,7 @@ class KimberliteSession(RequestPipeline):
                     self.replies.enqueue(refused.reply, self.broker.pending_commit)
                 self.reject_input()
                 return None
-            self._request_bytes = self._codec.request_bytes
-            self._exhausted = self._request is None or self._codec.empty
+            self._exhausted = self._request is None or self._framer.empty
         return self._request
 
     def _handler(self, request: m.Request) -> Handler:
@@ -100,7 +99,7 @@ class KimberliteSession(RequestPipeline):
 
     @property
     def _input_bytes(self) -> int:
-        return self._codec.buffered + (0 if self._request is None else self._request_bytes)
+        return self._framer.buffered + (0 if self._request is None else self._framer.frame_bytes)
 
     def _discard_input(self) -> None:
         self._codec.discard()
@@ -141,9 +140,8 @@ class KimberliteSession(RequestPipeline):
         return lambda error: self._codec.response(number, error_response(error, kind))
 
     def _enqueue(self, request: m.Request, data: bytes, after: CommitGroup | None) -> None:
-        """Queue a reply. `_request_bytes` is the size of this request, as none is decoded before the last one is
-        answered."""
-        self.replies.enqueue(data, after, self._on_failure(request), self._request_bytes)
+        """Queue a reply. The last frame is this request's, as none is decoded before the last one is answered."""
+        self.replies.enqueue(data, after, self._on_failure(request), self._framer.frame_bytes)
 
     def _refuse(self, request: m.Request, error: Exception) -> None:
         after = error.group if isinstance(error, OffsetMismatch) else self.broker.pending_commit

@@ -82,11 +82,13 @@ class KimberliteFetch(FetchTask):
             self._end_before_gap()
         found = self._found
         events = found[0].values() if len(found) == 1 else [value for part in found for value in part.values()]
-        if sum(map(len, events)) > MAX_EVENTS_BYTES:
+        size = sum(map(len, events))
+        if size > MAX_EVENTS_BYTES:
             events = self._fitting(events)
+            size = sum(map(len, events))
         more = self._offset < self._end
         noted = self._context.note("stream.read", self._topic) if self._context.identity.context else None
-        self._count(len(events), sum(map(len, events)))
+        self._count(len(events), size)
         return Reply(m.ReadEventsResponse(events, self._offset if more and events else None), noted)
 
     def _fitting(self, events: list[bytes]) -> list[bytes]:

@@ -11,7 +11,6 @@ from penstock.wire.kimberlite.codec import detection
 from penstock.wire.kimberlite.codec.dialects import NAMED, Dialect, dialect, translate
 from penstock.wire.kimberlite.errors import BadVersion, FrameError, MalformedPayload
 from penstock.wire.kimberlite.frames import (
-    HEADER_SIZE,
     MAX_PAYLOAD,
     Checksum,
     Frame,
@@ -51,40 +50,32 @@ class ServerCodec:
     or the name of a generation."""
 
     __slots__ = (
-        "_agreed", "_assume", "_checksum", "_dialects", "_framer", "_over", "_settled", "empty", "request_bytes",
-        "version",
+        "_agreed", "_assume", "_checksum", "_dialects", "_over", "_settled", "framer", "version",
     )  # fmt: skip
 
     def __init__(self, assume: str = "auto") -> None:
         self.version = 0  # of the peer; 0 before its first frame
         self._assume = assume
-        self._framer = Framer(detection.VERSIONS)
+        self.framer = Framer(detection.VERSIONS)  # what is buffered, and the size of the last request's frame
         self._checksum: Checksum | None = None
         self._dialects: list[Dialect] = []  # candidates for the peer's dialect, most likely first
         self._agreed: frozenset[type[Message]] = frozenset()  # requests that are the same in all of them
         self._settled = False  # the candidates are final: in version 1, from the handshake on
         self._over = False
-        self.empty = True  # there was nothing after the last request that `next` returned
-        self.request_bytes = 0  # frame size of the last request that `next` returned
 
     @property
     def pushes(self) -> bool:
         """True if this peer supports pushes."""
         return self.version >= 2
 
-    @property
-    def buffered(self) -> int:
-        """Bytes held."""
-        return self._framer.buffered
-
     def feed(self, data: bytes) -> None:
         if not self._over:
-            self._framer.feed(data)
+            self.framer.feed(data)
 
     def next(self) -> Request | None:
         """The next request, or None if there is none yet. Raises Refused, after which nothing more is accepted."""
         try:
-            arrived = self._framer.next()
+            arrived = self.framer.next()
         except FrameError as error:
             raise self._refuse(str(error), error) from None
         if arrived is None:
@@ -92,8 +83,6 @@ class ServerCodec:
         _, checksum, data, start, end = arrived
         if self._checksum is None or self._checksum(memoryview(data)[start:end]) != checksum:
             self._verify(arrived)
-        self.request_bytes = HEADER_SIZE + end - start
-        self.empty = self._framer.empty
         why = "a message that cannot be read"
         if self._settled:
             try:
@@ -133,13 +122,13 @@ class ServerCodec:
             self._dialects, self._agreed = dialects, detection.agreed(dialects)
         self._settled = self._settled or version > 1 or isinstance(request.payload, Handshake)
         self.version = version
-        self._framer.versions = (version,)
+        self.framer.versions = (version,)
         return request
 
     def discard(self) -> None:
         """Drop undecoded data, and accept no more."""
         self._over = True
-        self._framer.clear()
+        self.framer.clear()
 
     # -- encoding
 
@@ -152,12 +141,12 @@ class ServerCodec:
         if len(out) > MAX_PAYLOAD:
             text = f"the answer has {len(out)} bytes, and a frame {MAX_PAYLOAD} at most; ask for less at a time"
             out = best.write_response(request_id, ErrorResponse(ErrorCode.QUERY_EXECUTION_ERROR, text))
-        return frame(out, self.version, self._checksum or crc32, self._framer.little)
+        return frame(out, self.version, self._checksum or crc32, self.framer.little)
 
     def push(self, payload: Message) -> bytes:
         """A whole frame. Only if `pushes`."""
         data = self._dialects[0].write_push(payload)
-        return frame(data, self.version, self._checksum or crc32, self._framer.little)
+        return frame(data, self.version, self._checksum or crc32, self.framer.little)
 
     def _refuse(self, text: str, error: FrameError | None = None, arrived: Frame | None = None) -> Refused:
         """Accept no more input. The peer gets the reason if its dialect is known. Otherwise it gets none, as in the
@@ -169,7 +158,7 @@ class ServerCodec:
             text += f"; this server speaks {detection.VERSIONS[0]} to {detection.VERSIONS[-1]}"
             nearest = dialect(_NEWEST if error.version else _OLDEST)
             out = nearest.write_response(0, ErrorResponse(ErrorCode.INVALID_REQUEST, text))
-            reply = frame(out, error.version, little=self._framer.little)
+            reply = frame(out, error.version, little=self.framer.little)
         else:
             reply = b""
         self.discard()
