@@ -266,12 +266,12 @@ def test_a_table_is_verified_and_repaired_by_the_process_for_tables_as_jobs() ->
     repair = start(peer, "/api/v1/tables/orders/repair", {"checksums": True})["id"]
     assert look(peer, verify)["state"] == "running"
     for number, only_looks in ((repair, False), (verify, True)):
-        job = tables.next_job(fixture.now)
+        job = tables.jobs.next_job(fixture.now)
         assert isinstance(job, RepairJob) and job.verify is only_looks
-        tables.repair_progress(job.id, 5, 10)
+        tables.jobs.repair_progress(job.id, 5, 10)
         assert look(peer, number)["progress"] == {"done": 5, "total": 10}
         assert peer.ask("DELETE", f"/api/v1/jobs/{number}").code == "job_not_cancellable"
-        tables.done(JobDone(job.id, [TableOutcome(job.ref.topic, report=RepairReport(True, 1, 10, 10))]))
+        tables.jobs.done(JobDone(job.id, [TableOutcome(job.ref.topic, report=RepairReport(True, 1, 10, 10))]))
         done = look(peer, number)
         assert done["state"] == "done" and done["result"]["sound"] is True and done["result"]["records"] == 10
 
@@ -282,10 +282,10 @@ def test_a_repair_that_has_not_begun_can_be_cancelled_and_one_that_fails_says_wh
     job = start(peer, "/api/v1/tables/orders/repair")["id"]
     assert peer.ask("DELETE", f"/api/v1/jobs/{job}").status == 200
     assert look(peer, job)["state"] == "cancelled"
-    assert tables.next_job(fixture.now) is None
+    assert tables.jobs.next_job(fixture.now) is None
     job = start(peer, "/api/v1/tables/orders/repair")["id"]
-    work = tables.next_job(fixture.now)
+    work = tables.jobs.next_job(fixture.now)
     assert isinstance(work, RepairJob)
-    tables.done(JobDone(work.id, [TableOutcome(work.ref.topic, "the disk is gone")]))
+    tables.jobs.done(JobDone(work.id, [TableOutcome(work.ref.topic, "the disk is gone")]))
     failed = look(peer, job)
     assert (failed["state"], failed["error"]["message"]) == ("failed", "the disk is gone")

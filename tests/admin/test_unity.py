@@ -175,7 +175,7 @@ def test_credentials_are_not_needed_for_files_and_never_for_writing(data_dir: Da
 
 def test_the_brokers_own_credentials_of_an_object_store_stay_with_it(data_dir: DataDir) -> None:
     secret = {"AWS_ACCESS_KEY_ID": "hush", "AWS_SECRET_ACCESS_KEY": "hush", "AWS_REGION": "eu-north-1"}
-    data_dir.broker.tables._policy = TablePolicy(True, "s3://bucket/tables", secret)
+    data_dir.broker.tables.catalog._policy = TablePolicy(True, "s3://bucket/tables", secret)
     catalog = Catalog(data_dir)
     ref = table_ref("s3://bucket/tables", {}, *DEFAULT_SCOPE, "orders", data_dir.id("orders"))
     given = {"table_id": table_id(ref, typed=False), "operation": "READ"}

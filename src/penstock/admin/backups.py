@@ -90,22 +90,22 @@ class BackupRoutes:
             raise HttpError(503, "not_running", "the broker does not run")
         if self._busy or (self._frozen is not None and now - self._used < IN_USE_US):
             raise HttpError(409, "backup_in_use", "another backup is being made: wait half a minute, or let it go")
-        tables = local_folder(broker.tables.root)
+        tables = local_folder(broker.tables.catalog.root)
         if tables is None:
             raise HttpError(409, "tables_elsewhere", "tables are in an object store, which has its own backups")
-        broker.tables.hold(now + WAIT_US)
-        if broker.tables.busy:
+        broker.tables.jobs.hold(now + WAIT_US)
+        if broker.tables.jobs.busy:
             raise HttpError(503, "tables_busy", "a table is being worked on: try again in a second")
 
         def work() -> FrozenLog | Exception:
             try:
-                broker.tables.safe()  # at other levels than `synced`, committed groups may not be written yet
+                broker.tables.jobs.safe()  # at other levels than `synced`, committed groups may not be written yet
                 return freeze(root, os.path.join(root, DIRECTORY), tables if os.path.isdir(tables) else None)
             except Exception as error:  # noqa: BLE001 - raised on the broker's thread, after table work is released
                 return error
 
         def steps(job: Job) -> Steps:
-            broker.tables.hold(now + FREEZE_US)
+            broker.tables.jobs.hold(now + FREEZE_US)
             self._busy, self._frozen = True, None
             self._id += 1
             job.withdraw = lambda: self._withdraw(job)
@@ -122,12 +122,12 @@ class BackupRoutes:
         """Cancel a backup that has not started; a running one cannot be interrupted."""
         if job.view.state != "waiting":
             return False
-        self._broker.tables.hold(0)
+        self._broker.tables.jobs.hold(0)
         self._busy = False
         return True
 
     def _finish(self, outcome: FrozenLog | Exception) -> BackupView:
-        self._broker.tables.hold(0)
+        self._broker.tables.jobs.hold(0)
         self._busy = False
         if isinstance(outcome, Exception):
             if isinstance(outcome, OSError):

@@ -62,6 +62,6 @@ class TableRoutes:
         if found is None:
             return None
         tables = self._broker.tables
-        size, typed = tables.sizes().get(topic.id), tables.typed_name(topic)
+        size, typed = tables.jobs.sizes().get(topic.id), tables.typed_name(topic)
         typed_url = None if typed is None else typed_ref(found.ref).url
         return TableView(topic.name, found.ref.url, size, dict(found.ends), typed, typed_url)

@@ -186,7 +186,7 @@ class TopicRoutes:
             topic.partitions,
             topic.created,
             end - sum(each.start for each in known),
-            stored + self._broker.tables.sizes().get(topic.id, 0),
+            stored + self._broker.tables.jobs.sizes().get(topic.id, 0),
             self._rates.rate(topic.id, end, self._broker.now()),
             self._broker.tables.typed_name(topic),
         )

@@ -326,7 +326,7 @@ class Broker:
         """Run retention and the engine's maintenance; called about once a second. `now` is the wall clock, in µs."""
         self._engine.maintain(self._retention_clock.read(now, self._monotonic()), self._retention.of)
         self.publications.clean(now)
-        self.quotas.look(now, self.tables.sizes)
+        self.quotas.look(now, self.tables.jobs.sizes)
         if self._engine.reclaimed == self._reclaimed:
             self.metrics.retention_noop_runs += 1
         self._reclaimed = self._engine.reclaimed

@@ -143,7 +143,7 @@ class Server:
         busy_poll = BusyPoll(loop, settings.performance.busy_poll_us / 1e6)
         self.workers = Workers(broker, settings, self.data_dir, self._flight_port)
         broker.exposition.more.append(ProcessFigures(self.data_dir, self.workers).collect)
-        warming = [loop.run_in_executor(self._threads, broker.tables.warm)] if broker.tables.exist() else []
+        warming = [loop.run_in_executor(self._threads, broker.tables.warm)] if broker.tables.catalog.exist() else []
         self._watchdog = Watchdog(loop, broker, settings.performance.stall_seconds)
         self._maintenance = loop.create_task(maintain(broker, self.workers.look_after))
         if not self._took_over:

@@ -37,7 +37,7 @@ class Workers:
         """Start workers, and wait until those that run from the start are ready. Raises StartFailed."""
         # A query on tables is likely, and should not wait for libraries to load. Both processes load theirs at the same
         # time.
-        sql_first = self._sql_first or self._broker.tables.exist()
+        sql_first = self._sql_first or self._broker.tables.catalog.exist()
         if self.sql is not None and sql_first:
             self._broker.queries.expect()
         if self.flight is not None and self._flight_port is not None and not await self.flight.start():

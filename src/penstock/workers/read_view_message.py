@@ -26,7 +26,7 @@ def to_message(broker: Broker, identity: Identity, scope: Scope, view: ReadView)
 def _table(broker: Broker, identity: Identity, scope: Scope, view: ReadView) -> TableLocation | None:
     """The table's location, even before it exists: records may move there while they are being read."""
     described = broker.tables.describe(identity, scope, view.topic.name)
-    ref = broker.tables.find(view.topic.id)
+    ref = broker.tables.catalog.find(view.topic.id)
     if ref is None:
         return None
     return TableLocation(ref.url, ref.options, {} if described is None else described.ends)

@@ -62,12 +62,12 @@ def built(fixture: BrokerFixture, job: BuildJob, **errors: str) -> None:
         ends = {number: span.end for number, span in share.spans.items()}
         failed = errors.get(share.ref.name, "")
         outcomes.append(TableOutcome(share.ref.topic, failed, {} if failed else ends))
-    fixture.broker.tables.done(JobDone(job.id, outcomes))
+    fixture.broker.tables.jobs.done(JobDone(job.id, outcomes))
     fixture.commit()
 
 
 def next_job(fixture: BrokerFixture) -> Any:
-    return fixture.broker.tables.next_job(fixture.now)
+    return fixture.broker.tables.jobs.next_job(fixture.now)
 
 
 def builds(fixture: BrokerFixture) -> Iterator[BuildJob]:
@@ -77,7 +77,7 @@ def builds(fixture: BrokerFixture) -> Iterator[BuildJob]:
             yield job
             built(fixture, job)
         else:
-            fixture.broker.tables.done(JobDone(job.id, [TableOutcome(job.ref.topic)]))
+            fixture.broker.tables.jobs.done(JobDone(job.id, [TableOutcome(job.ref.topic)]))
             fixture.commit()
 
 
@@ -110,7 +110,7 @@ def test_a_topic_says_itself_whether_it_gets_a_table(default: bool, own: bool | 
     topic(here, "orders", TopicSettings(table=own))
     produce(here, "orders")
     assert (next_job(here) is not None) is expected
-    assert here.broker.tables.needed() is expected
+    assert here.broker.tables.jobs.needed() is expected
     assert (here.broker.tables.figures().bytes > 0) is expected
 
 
@@ -165,14 +165,14 @@ def test_what_waits_for_too_long_is_told_unless_another_priority_would_not_help(
     tables = here.broker.tables
 
     def wait(seconds: float) -> None:
-        tables.observe_backlog()
+        tables.jobs.observe_backlog()
         here.pass_time(seconds)
-        tables.observe_backlog()
+        tables.jobs.observe_backlog()
 
-    tables.hold(here.now + 100_000_000)  # a backup copies the tables' files
+    tables.jobs.hold(here.now + 100_000_000)  # a backup copies the tables' files
     wait(99)
     assert (tables.trouble(), tables.figures().seconds) == ("", 0)
-    tables.hold(0)
+    tables.jobs.hold(0)
     wait(62)
     assert "the table worker is behind" in tables.trouble() and tables.figures().behind
     assert "table_lag_seconds 6" in (text := here.broker.metrics_text(ADMINISTRATOR)) and "tables_behind 1.0" in text
@@ -186,7 +186,7 @@ def test_a_job_of_a_worker_that_is_replaced_comes_again_and_has_not_failed() -> 
     topic(here, "orders")
     produce(here, "orders")
     first = next_job(here)
-    here.broker.tables.interrupt()
+    here.broker.tables.jobs.interrupt()
     again = next_job(here)
     assert (again.sequence, again.shares) == (first.sequence, first.shares)
     assert here.broker.metrics.table_failures == 0
@@ -210,7 +210,7 @@ def test_a_table_that_has_more_than_the_log_knows_is_believed_as_far_as_was_aske
     orders = topic(here, "orders")
     produce(here, "orders")
     job = next_job(here)
-    here.broker.tables.done(JobDone(job.id, [TableOutcome(orders, offsets={0: 10_000})]))
+    here.broker.tables.jobs.done(JobDone(job.id, [TableOutcome(orders, offsets={0: 10_000})]))
     here.commit()
     assert here.engine.table_end(partition_id(orders, 0)) == job.shares[0].spans[0].end
 
@@ -228,7 +228,7 @@ def test_what_the_log_does_not_take_is_done_again_after_a_pause() -> None:
     built(here, next_job(here))
     assert here.engine.table_end(partition_id(orders, 0)) > 0
     here.break_disk()
-    here.broker.tables.done(JobDone(next_job(here).id, [TableOutcome(orders, offsets={0: 50})]))
+    here.broker.tables.jobs.done(JobDone(next_job(here).id, [TableOutcome(orders, offsets={0: 50})]))
     here.commit()
     here.pass_time(1.1)
     with pytest.raises(LogReadOnly):
@@ -250,7 +250,7 @@ def cared(fixture: BrokerFixture, seconds: float = CARE) -> MaintenanceJob | Non
 
 
 def answered(fixture: BrokerFixture, job: MaintenanceJob, starts: dict[int, int] | None = None) -> None:
-    fixture.broker.tables.done(JobDone(job.id, [TableOutcome(job.ref.topic, offsets=starts or {})]))
+    fixture.broker.tables.jobs.done(JobDone(job.id, [TableOutcome(job.ref.topic, offsets=starts or {})]))
     fixture.commit()
 
 
@@ -303,7 +303,7 @@ def test_retention_moves_the_log_first_and_the_table_then() -> None:
     job = cared(here)
     assert job is not None
     assert job.starts == {0: 20}
-    assert here.broker.tables.safe()
+    assert here.broker.tables.jobs.safe()
 
 
 def test_a_table_that_has_nothing_any_more_needs_no_retention() -> None:
@@ -348,15 +348,15 @@ def test_the_table_of_a_deleted_topic_is_removed_also_after_a_restart() -> None:
     here.broker.topics.delete(ADMINISTRATOR, DEFAULT_SCOPE, "orders")
     here.commit()
     here.restart()
-    assert here.broker.tables.needed()
+    assert here.broker.tables.jobs.needed()
     job = next_job(here)
     assert isinstance(job, RemoveJob)
-    assert job.ref == here.broker.tables._table_ref(DEFAULT_SCOPE, "orders", orders)
-    here.broker.tables.done(JobDone(job.id, [TableOutcome(orders, "the store is away")]))
+    assert job.ref == here.broker.tables.catalog.ref_of(DEFAULT_SCOPE, "orders", orders)
+    here.broker.tables.jobs.done(JobDone(job.id, [TableOutcome(orders, "the store is away")]))
     assert next_job(here) is None
     here.pass_time(1.1)
     job = next_job(here)
-    here.broker.tables.done(JobDone(job.id, [TableOutcome(orders)]))
+    here.broker.tables.jobs.done(JobDone(job.id, [TableOutcome(orders)]))
     here.commit()
     here.restart()
     assert next_job(here) is None

@@ -153,13 +153,13 @@ def moved(fixture: BrokerFixture) -> tuple[int, int]:
     while not fixture.engine.closed_files():
         fixture.broker.produce.append(ALICE, DEFAULT_SCOPE, "t", 0, [bytes(16 * KIB)])
         fixture.commit()
-    job = fixture.broker.tables.next_job(fixture.now)
+    job = fixture.broker.tables.jobs.next_job(fixture.now)
     assert isinstance(job, BuildJob)
     outcomes = [
         TableOutcome(share.ref.topic, offsets={number: span.end for number, span in share.spans.items()})
         for share in job.shares
     ]
-    fixture.broker.tables.done(JobDone(job.id, outcomes))
+    fixture.broker.tables.jobs.done(JobDone(job.id, outcomes))
     fixture.commit()
     return topic, before
 
@@ -169,16 +169,16 @@ def test_what_moves_to_a_table_counts_on_and_then_as_it_is_there() -> None:
     fixture = full(settings=settings, tables=TablePolicy(enabled=True, maintenance_us=0))
     topic, before = moved(fixture)
     assert fixture.engine.usage().get(topic, 0) == 0
-    assert fixture.broker.tables.sizes()[topic] == before
+    assert fixture.broker.tables.jobs.sizes()[topic] == before
     look(fixture)
     assert "acme" in fixture.broker.quotas.over
 
     for _ in range(10):
-        job = fixture.broker.tables.next_job(fixture.now)
+        job = fixture.broker.tables.jobs.next_job(fixture.now)
         if isinstance(job, MaintenanceJob):
             small = 100 if job.ref.topic == topic else 1
-            fixture.broker.tables.done(JobDone(job.id, [TableOutcome(job.ref.topic, bytes=small)]))
-    assert fixture.broker.tables.sizes()[topic] == 100
+            fixture.broker.tables.jobs.done(JobDone(job.id, [TableOutcome(job.ref.topic, bytes=small)]))
+    assert fixture.broker.tables.jobs.sizes()[topic] == 100
     look(fixture)
     assert "acme" not in fixture.broker.quotas.over
 

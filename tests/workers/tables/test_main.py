@@ -84,12 +84,12 @@ class TableFixture:
     def work(self, *, answers: bool = True) -> list[Any]:
         """Do all jobs that there are."""
         jobs = []
-        while (job := self.broker.tables.next_job(self.now)) is not None:
+        while (job := self.broker.tables.jobs.next_job(self.now)) is not None:
             jobs.append(job)
             outcomes = self.runner.do(job)
             if not answers:
                 return jobs
-            self.broker.tables.done(JobDone(job.id, outcomes))
+            self.broker.tables.jobs.done(JobDone(job.id, outcomes))
             self.commit()
         return jobs
 
@@ -168,7 +168,7 @@ def test_a_table_of_another_history_is_refused(tmp_path: Path) -> None:
     other.now += 5
     other.produce(150)
     os.rename(tmp_path / "one" / "tables", tmp_path / "two" / "tables")
-    job = other.broker.tables.next_job(other.now)
+    job = other.broker.tables.jobs.next_job(other.now)
     assert isinstance(job, BuildJob)
     (outcome,) = other.runner.do(job)
     assert "has another record at offset" in outcome.error
@@ -177,7 +177,7 @@ def test_a_table_of_another_history_is_refused(tmp_path: Path) -> None:
 def test_a_job_that_cannot_be_done_is_an_outcome(tmp_path: Path) -> None:
     fixture = TableFixture(tmp_path)
     fixture.produce(60)
-    job = fixture.broker.tables.next_job(fixture.now)
+    job = fixture.broker.tables.jobs.next_job(fixture.now)
     assert isinstance(job, BuildJob)
     job.sequence = 99
     (outcome,) = fixture.runner.do(job)
@@ -209,7 +209,7 @@ def test_care_tells_how_much_a_table_takes_also_after_a_restart(tmp_path: Path) 
     fixture = TableFixture(tmp_path)
     fixture.produce(200)
     fixture.work()
-    (ref,) = [fixture.broker.tables.find(1)]
+    (ref,) = [fixture.broker.tables.catalog.find(1)]
     for _ in range(2):
         fixture.now += 2_000_000
         assert MaintenanceJob in {type(job) for job in fixture.work()}
@@ -217,9 +217,9 @@ def test_care_tells_how_much_a_table_takes_also_after_a_restart(tmp_path: Path) 
         table = Table.open(ref)
         assert table is not None
         taken = sum(Path(uri.removeprefix("file://")).stat().st_size for uri in table.file_uris())
-        assert fixture.broker.tables.sizes() == {1: taken}
+        assert fixture.broker.tables.jobs.sizes() == {1: taken}
         fixture.restart()
-        assert fixture.broker.tables.sizes() == {}
+        assert fixture.broker.tables.jobs.sizes() == {}
         fixture.work()  # from now on it is known that there is a table
 
 
@@ -291,14 +291,14 @@ def test_a_topic_with_a_schema_has_a_typed_table(tmp_path: Path) -> None:
 def test_a_typed_table_that_cannot_be_written_holds_up_nothing(tmp_path: Path) -> None:
     fixture = TableFixture(tmp_path)
     fixture.produce(60)
-    job = fixture.broker.tables.next_job(fixture.now)
+    job = fixture.broker.tables.jobs.next_job(fixture.now)
     assert isinstance(job, BuildJob)
     job.shares[0].typed = TypedRows([Schema("s", 1, SchemaKind.JSON, b"{}", 0)], {0: [0]})
     (tmp_path / "tables/default/default").mkdir(parents=True)
     Path(typed_ref(job.shares[0].ref).url).write_bytes(b"in the way")
     (outcome,) = fixture.runner.do(job)
     assert outcome.error == "" and outcome.offsets == {0: job.shares[0].spans[0].end} and outcome.typed_error
-    fixture.broker.tables.done(JobDone(job.id, [outcome]))
+    fixture.broker.tables.jobs.done(JobDone(job.id, [outcome]))
     fixture.commit()
     assert outcome.typed_error in fixture.broker.tables.trouble()
 
@@ -322,7 +322,7 @@ def test_the_next_job_is_waited_for_and_what_is_removed_must_be_unwanted_for_goo
     fixture.commit()
     calls = TableHandlers(fixture.broker, lambda: fixture.now)
     answers = [False, True]
-    fixture.broker.tables.safe = lambda: answers.pop(0)  # type: ignore[method-assign]
+    fixture.broker.tables.jobs.safe = lambda: answers.pop(0)  # type: ignore[method-assign]
 
     async def wait() -> Job:
         task = asyncio.create_task(calls.next(Empty()))
@@ -368,7 +368,7 @@ def test_a_table_is_built_only_from_a_log_start_that_cannot_be_lost(tmp_path: Pa
     fixture.produce(60)
     calls = TableHandlers(fixture.broker, lambda: fixture.now)
     answers = [False, True]
-    fixture.broker.tables.safe = lambda: answers.pop(0)  # type: ignore[method-assign]
+    fixture.broker.tables.jobs.safe = lambda: answers.pop(0)  # type: ignore[method-assign]
     job = asyncio.run(calls.next(Empty())).job
     assert isinstance(job, BuildJob)
     assert answers == []
@@ -387,22 +387,22 @@ def test_a_repair_that_was_asked_for_is_done_before_everything_else(tmp_path: Pa
     fixture = TableFixture(tmp_path)
     fixture.produce(150)
     before, tables = fixture.records(), fixture.broker.tables
-    job = tables.next_job(fixture.now)
+    job = tables.jobs.next_job(fixture.now)
     assert isinstance(job, BuildJob)
-    tables.done(JobDone(job.id, fixture.runner.do(job)))
+    tables.jobs.done(JobDone(job.id, fixture.runner.do(job)))
     fixture.commit()
     damage(fixture.parquet()[0])
     assert tables.repair_status(ADMINISTRATOR, DEFAULT_SCOPE, "orders").state == "none"
     assert tables.repair(ADMINISTRATOR, DEFAULT_SCOPE, "orders").state == "waiting"
-    assert tables.needed()
-    job = tables.next_job(fixture.now)
+    assert tables.jobs.needed()
+    job = tables.jobs.next_job(fixture.now)
     assert isinstance(job, RepairJob)
     assert tables.repair_status(ADMINISTRATOR, DEFAULT_SCOPE, "orders").state == "running"
-    tables.repair_progress(job.id, 5, 10)
-    tables.repair_progress(job.id - 1, 6, 10)
+    tables.jobs.repair_progress(job.id, 5, 10)
+    tables.jobs.repair_progress(job.id - 1, 6, 10)
     status = tables.repair_status(ADMINISTRATOR, DEFAULT_SCOPE, "orders")
     assert (status.checked, status.total) == (5, 10)
-    tables.done(JobDone(job.id, fixture.runner.do(job)))
+    tables.jobs.done(JobDone(job.id, fixture.runner.do(job)))
     status = tables.repair_status(ADMINISTRATOR, DEFAULT_SCOPE, "orders")
     assert status.state == "done" and status.report is not None and status.report.sound
     assert [(found.partition, found.first) for found in status.report.rebuilt] == [(0, 0)] and not status.report.lost
@@ -443,8 +443,8 @@ def test_a_repair_whose_process_is_killed_has_failed(tmp_path: Path) -> None:
     fixture.produce(60)
     tables = fixture.broker.tables
     tables.repair(ADMINISTRATOR, DEFAULT_SCOPE, "orders")
-    assert isinstance(tables.next_job(fixture.now), RepairJob)
-    assert isinstance(tables.next_job(fixture.now), BuildJob)
+    assert isinstance(tables.jobs.next_job(fixture.now), RepairJob)
+    assert isinstance(tables.jobs.next_job(fixture.now), BuildJob)
     status = tables.repair_status(ADMINISTRATOR, DEFAULT_SCOPE, "orders")
     assert status.state == "failed" and "ask again" in status.error
     assert tables.trouble() == ""

@@ -69,7 +69,7 @@ def test_a_worker_that_is_behind_is_replaced_by_one_of_normal_priority_until_it_
             look()
             assert tables.trouble() == ""
             fixture.now += int(backlog.CALM_SECONDS * 1_000_000)
-            await until(fixture, lambda: not tables.busy)
+            await until(fixture, lambda: not tables.jobs.busy)
             look()
             monkeypatch.undo()
             fixture.produce(60)

@@ -1,1 +1,3 @@
-"""Tables of topics: the jobs of the table worker, and their outcome. Start at `tables.py`; `log/tables` builds them."""
+"""Tables of topics: the jobs of the table worker, and their outcome. Start at `tables.py`; `table_jobs.py` decides
+which jobs there are, and `log/tables` does them.
+"""

@@ -40,7 +40,7 @@ class Deletion:
         """Delete `topics`, which must be those that the event removes."""
         state, engine = self._state_log.current(), self._state_log.engine
         waiting = len(state.delayed)
-        left = [left for topic in topics for left in self._tables.left_by(topic)]
+        left = [left for topic in topics for left in self._tables.catalog.left_by(topic)]
         group = self._state_log.commit((event, *left))
         self._metrics.delayed_dropped += waiting - len(state.delayed)
         if isinstance(event, TenantRemoved):

@@ -30,25 +30,25 @@ class TableHandlers:
 
     async def next(self, _: Empty) -> NextJob:
         """The next job; answers when there is one."""
-        tables = self._broker.tables
+        jobs = self._broker.tables.jobs
         while True:
-            job = tables.next_job(self._now())
+            job = jobs.next_job(self._now())
             if job is not None:
                 if await self._safe():
-                    backlog = tables.backlog
+                    backlog = jobs.backlog
                     return NextJob(job, backlog.background, not backlog.behind)
-                tables.put_back(job)
+                jobs.put_back(job)
             await asyncio.sleep(POLL_SECONDS)
 
     async def _safe(self) -> bool:
         """Whether jobs are safe to start: records that a job removes, or leaves out of a table because they are below
         the log start, must not reappear after a power failure."""
-        return await finished(Deferred(self._broker.tables.safe, bool), self._broker.executor)
+        return await finished(Deferred(self._broker.tables.jobs.safe, bool), self._broker.executor)
 
     async def progress(self, message: RepairProgress) -> Empty:
-        self._broker.tables.repair_progress(message.job, message.checked, message.total)
+        self._broker.tables.jobs.repair_progress(message.job, message.checked, message.total)
         return Empty()
 
     async def done(self, done: JobDone) -> Empty:
-        await committed(self._broker.tables.done(done))
+        await committed(self._broker.tables.jobs.done(done))
         return Empty()

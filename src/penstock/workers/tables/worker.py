@@ -25,7 +25,7 @@ class TableWorker:
 
     def __init__(self, broker: Broker, settings: TableSettings) -> None:
         self._handlers = TableHandlers(broker, broker.retention_now)
-        self._tables = broker.tables
+        self._jobs = broker.tables.jobs
         self._started = False
         self._looks = 0
         self._replaced = False
@@ -38,18 +38,18 @@ class TableWorker:
         """Start the process if it has work; replace it if it has to run at another priority. Called about once a
         second."""
         if not self._started:
-            if self._tables.needed():
+            if self._jobs.needed():
                 self._started = True
                 self.process.start()
             return
         self._looks += 1
         if self._looks % LOOK_EVERY == 0:
-            self._tables.observe_backlog()
-            background = self._tables.backlog.background
+            self._jobs.observe_backlog()
+            background = self._jobs.backlog.background
             if not background and not self.process.own_session:
-                logger.warning("%s; it goes on at normal priority", self._tables.backlog.trouble())
+                logger.warning("%s; it goes on at normal priority", self._jobs.backlog.trouble())
                 self._replace(own_session=True)
-            elif background and self.process.own_session and not self._tables.busy:
+            elif background and self.process.own_session and not self._jobs.busy:
                 logger.info("the table worker has kept up for a while: it goes on in the background")
                 self._replace(own_session=False)
 
@@ -61,7 +61,7 @@ class TableWorker:
     def _exited(self) -> None:
         if self._replaced:
             self._replaced = False
-            self._tables.interrupt()  # no failure of its job
+            self._jobs.interrupt()  # no failure of its job
 
     async def stop(self) -> None:
         await self.process.stop()
