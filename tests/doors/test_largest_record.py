@@ -36,6 +36,7 @@ from penstock.wire.felix.frames import HEADER_SIZE
 from penstock.wire.felix.frames import MAX_FRAME as FELIX_FRAME
 from penstock.wire.flymq import messages as fm
 from penstock.wire.flymq.codec import replies as flymq
+from penstock.wire.flymq.codec.fetched_records import MAX_FETCHED
 from penstock.wire.flymq.opcodes import MAX_PAYLOAD as FLYMQ_PAYLOAD
 from penstock.wire.kimberlite import messages as km
 from penstock.wire.kimberlite.codec.dialects import NAMED
@@ -243,13 +244,13 @@ READERS = {
         blipmq.DELIVERED_BYTES[2] - len(TOPIC), lambda fixture, queues: _push_blipmq(fixture, queues[2])
     ),
     "flymq-fetch": Reader(
-        flymq.MAX_FETCHED, lambda fixture, _: _fetch_flymq(fixture, lambda at: fm.Fetch(TOPIC, 0, at, 10))
+        MAX_FETCHED, lambda fixture, _: _fetch_flymq(fixture, lambda at: fm.Fetch(TOPIC, 0, at, 10))
     ),
     "flymq-fetch-filter": Reader(
-        flymq.MAX_FETCHED, lambda fixture, _: _fetch_flymq(fixture, lambda at: fm.Fetch(TOPIC, 0, at, 10, "b", True))
+        MAX_FETCHED, lambda fixture, _: _fetch_flymq(fixture, lambda at: fm.Fetch(TOPIC, 0, at, 10, "b", True))
     ),
     "flymq-fetch-binary": Reader(
-        flymq.MAX_FETCHED, lambda fixture, _: _fetch_flymq(fixture, lambda at: fm.FetchBinary(TOPIC, 0, at, 10))
+        MAX_FETCHED, lambda fixture, _: _fetch_flymq(fixture, lambda at: fm.FetchBinary(TOPIC, 0, at, 10))
     ),
     "flymq-consume": Reader(
         flymq.MAX_CONSUMED, lambda fixture, _: _fetch_flymq(fixture, lambda at: fm.Consume(TOPIC, 0, at))
@@ -331,7 +332,7 @@ NAMED_LIMITS: dict[str, dict[str, int]] = {
     "flymq": {
         "PRODUCE: key, value and the topic's name": WRITERS["flymq"].size + len(TOPIC),
         "CONSUME: key and value": flymq.MAX_CONSUMED,
-        "FETCH: key and value": flymq.MAX_FETCHED,
+        "FETCH: key and value": MAX_FETCHED,
     },
     "kimberlite": {
         "AppendEvents: all events together": MAX_APPEND,

@@ -19,7 +19,7 @@ from penstock.clients.rustlog import ClientError
 from penstock.flight.client import FlightLog
 from penstock.flight.log import TopicPartition
 from penstock.flight.options import BrokerOptions
-from penstock.wire.flymq.codec.replies import MAX_FETCHED
+from penstock.wire.flymq.codec.fetched_records import MAX_FETCHED
 
 ROOM = 200  # of a frame, for what is beside the record in requests that have more to say
 SIZES = {"produce": MAX_FETCHED, "transaction": MAX_FETCHED - ROOM, "delayed": MAX_FETCHED - ROOM}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from penstock.log.batch import HEADER_SIZE, TRAILER_SIZE, Batch, Headers, OpenBatch
+from penstock.log.batch import HEADER_SIZE, TRAILER_SIZE, Batch, Headers
 from penstock.log.columns import Columns
 from penstock.log.engine import (
     Appended,
@@ -17,6 +17,7 @@ from penstock.log.engine import (
     Recovered,
     partition_id,
 )
+from penstock.log.open_batch import OpenBatch
 
 A, B, C = partition_id(1, 0), partition_id(1, 1), partition_id(7, 3)
 PLENTY = 1 << 30

@@ -23,8 +23,9 @@ from penstock.log.arrow import (
     stored_batch,
     visibility_columns,
 )
-from penstock.log.batch import Batch, BatchDamaged, Headers, OpenBatch, RecordSlice, check
+from penstock.log.batch import Batch, BatchDamaged, Headers, RecordSlice, check
 from penstock.log.engine import PartitionId, partition_id
+from penstock.log.open_batch import OpenBatch
 
 PARTITION = partition_id(7, 3)
 

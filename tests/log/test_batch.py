@@ -10,18 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.equal_values import EqualValues
-from penstock.log.batch import (
-    Batch,
-    BatchDamaged,
-    Headers,
-    OpenBatch,
-    RecordSlice,
-    build_equal,
-    check,
-    outline,
-)
+from penstock.log.batch import Batch, BatchDamaged, Headers, RecordSlice, check, outline
 from penstock.log.checksum import crc32c
 from penstock.log.engine import partition_id
+from penstock.log.open_batch import OpenBatch, build_equal
 
 P = partition_id(3, 5)
 PLENTY = 1 << 30

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.log.batch import OpenBatch
 from penstock.log.checksum import crc32c
 from penstock.log.engine import partition_id
 from penstock.log.group_format import (
@@ -25,6 +24,7 @@ from penstock.log.group_format import (
     search_pattern,
     walk,
 )
+from penstock.log.open_batch import OpenBatch
 
 SALT = 0x1122334455667788
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.log.batch import Batch, OpenBatch, RecordSlice
+from penstock.log.batch import Batch, RecordSlice
 from penstock.log.engine import partition_id
+from penstock.log.open_batch import OpenBatch
 from penstock.log.partition import BATCH_OVERHEAD, PartitionLog, Tail
 
 P = partition_id(1, 0)

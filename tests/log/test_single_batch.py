@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.log.batch import Batch, OpenBatch, check
+from penstock.log.batch import Batch, check
 from penstock.log.engine import partition_id
+from penstock.log.open_batch import OpenBatch
 from penstock.log.single_batch import SingleBatch
 
 P = partition_id(3, 5)

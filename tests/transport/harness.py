@@ -23,7 +23,7 @@ from penstock.log.file_engine import FileEngine, LogSettings
 from penstock.log.files import OsFiles
 from penstock.transport.connection_limits import ConnectionLimits, ConnectionTracker, KeepAlive
 from penstock.transport.endpoint import Endpoint
-from penstock.transport.tcp_connection import Port
+from penstock.transport.port import Port
 from penstock.transport.tcp_listener import BindAddress, Listener
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {

@@ -15,7 +15,7 @@ Layout, little-endian, every section padded to a multiple of 8 bytes:
     trailer         4 zero bytes, then the CRC-32C of everything before it
 
 The offsets are those of Arrow's binary layout, so a reader can use a batch as Arrow arrays without copying. This module
-encodes and decodes; it does no I/O.
+decodes, `open_batch` encodes; neither does I/O.
 """
 
 from __future__ import annotations
@@ -23,13 +23,11 @@ from __future__ import annotations
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import accumulate, chain, pairwise
+from itertools import pairwise
 from typing import Final
 
-from penstock.equal_values import EqualValues
-from penstock.log.checksum import INTACT, crc32c, join_with_checksum
+from penstock.log.checksum import INTACT, crc32c
 
 Headers = tuple[tuple[str, bytes], ...]
 
@@ -60,208 +58,23 @@ class BatchDamaged(ValueError):
     """The bytes are not a whole, unchanged batch."""
 
 
-def _pad(size: int) -> int:
+def padding(size: int) -> int:
     return -size & 7
 
 
-def _padded(size: int) -> int:
+def padded_size(size: int) -> int:
     return (size + 7) & ~7
 
 
-_PADDING: Final = tuple(bytes(n) for n in range(8))
-_LARGE: Final = 1024  # bytes of a value, on average, from which on values are not joined before the whole batch is
-_USUAL_COUNT: Final = 4096  # largest count of which the offsets are cached
+PADDING: Final = tuple(bytes(n) for n in range(8))
+USUAL_COUNT: Final = 4096  # largest count of which the offsets are cached
 _MANY: Final = 32  # values of one length that are cut out in one call
 
 
-def _offsets(lengths: Iterable[int]) -> bytes:
-    return array("i", accumulate(lengths, initial=0)).tobytes()
-
-
-def _value_offsets(values: Sequence[bytes]) -> bytes:
-    lengths = list(map(len, values))
-    if lengths.count(lengths[0]) == len(lengths) <= _USUAL_COUNT:
-        return _equal_offsets(lengths[0], len(lengths))
-    return _offsets(lengths)
-
-
 @lru_cache(64)
-def _equal_offsets(length: int, count: int) -> bytes:
+def equal_offsets(length: int, count: int) -> bytes:
     """The offsets of values of one length, as most batches have."""
     return array("i", range(0, (count + 1) * length, length) if length else [0] * (count + 1)).tobytes()
-
-
-class OpenBatch:
-    """Collects the appends of one partition in one commit group, then becomes one batch."""
-
-    __slots__ = (
-        "_counts",
-        "_stamps",
-        "base_offset",
-        "byte_size",
-        "door",
-        "expires",
-        "headers",
-        "keys",
-        "partition",
-        "values",
-    )
-
-    def __init__(self, partition: int, base_offset: int, door: int = 0) -> None:
-        self.partition = partition
-        self.base_offset = base_offset
-        self.door = door
-        self.values: list[bytes] = []
-        self.keys: list[bytes | None] | None = None
-        self.headers: list[Headers] | None = None
-        self.expires: list[int] | None = None
-        self._stamps: list[int] = []  # one per append; `_counts` has the number of its records
-        self._counts: list[int] = []
-        self.byte_size = 0
-
-    def extend(
-        self,
-        values: Sequence[bytes],
-        keys: Sequence[bytes | None] | None,
-        headers: Sequence[Headers] | None,
-        expires: Sequence[int] | None,
-        timestamp: int,
-    ) -> None:
-        before, added = len(self.values), len(values)
-        self.values.extend(values)
-        self._stamps.append(timestamp)
-        self._counts.append(added)
-        self.byte_size += sum(map(len, values)) + RECORD_BYTES * added
-        if keys is not None:
-            if self.keys is None:
-                self.keys = [None] * before
-            self.keys.extend(keys)
-            self.byte_size += sum(len(key) for key in keys if key is not None)
-        elif self.keys is not None:
-            self.keys.extend([None] * added)
-        if headers is not None:
-            if self.headers is None:
-                self.headers = [()] * before
-            self.headers.extend(headers)
-            self.byte_size += sum(4 * len(name) + len(value) + 8 for pairs in headers for name, value in pairs)
-        elif self.headers is not None:
-            self.headers.extend([()] * added)
-        if expires is not None:
-            if self.expires is None:
-                self.expires = [0] * before
-            self.expires.extend(expires)
-        elif self.expires is not None:
-            self.expires.extend([0] * added)
-
-    def append(self, value: bytes, timestamp: int) -> None:
-        """`extend` by one record without key, headers and expiry."""
-        self.values.append(value)
-        self._stamps.append(timestamp)
-        self._counts.append(1)
-        self.byte_size += len(value) + RECORD_BYTES
-        if self.keys is not None:
-            self.keys.append(None)
-        if self.headers is not None:
-            self.headers.append(())
-        if self.expires is not None:
-            self.expires.append(0)
-
-    def build(self, position: int) -> bytes:
-        """The finished batch; `position` is the global position of its first record."""
-        stamps = self._stamps
-        if len(stamps) == 1:
-            timestamps = array("q", stamps) * len(self.values)
-        elif len(stamps) == len(self.values):
-            timestamps = array("q", stamps)
-        else:
-            timestamps = array("q", chain.from_iterable([t] * n for t, n in zip(stamps, self._counts, strict=True)))
-        return _build(
-            self.partition,
-            self.base_offset,
-            position,
-            self.values,
-            self.keys,
-            self.headers,
-            self.expires,
-            timestamps,
-            (min(stamps), max(stamps)),
-            self.door,
-        )
-
-
-def _build(
-    partition: int,
-    base_offset: int,
-    position: int,
-    values: Sequence[bytes],
-    keys: Sequence[bytes | None] | None,
-    headers: Sequence[Headers] | None,
-    expires: Sequence[int] | None,
-    timestamps: array[int],
-    stamps: tuple[int, int],
-    door: int,
-) -> bytes:
-    count = len(values)
-    flags = header_count = 0
-    parts = [b"", timestamps.tobytes()]  # the header is added last; every section is padded
-    size = sum(map(len, values))
-    key_bytes = header_names = header_values = b""
-    if expires is not None:
-        flags |= EXPIRES
-        parts.append(array("q", expires).tobytes())
-    if keys is not None:
-        flags |= KEYS
-        present = [key for key in keys if key is not None]
-        if len(present) < count:
-            flags |= KEY_NULLS
-            bits = sum(1 << i for i, key in enumerate(keys) if key is not None)
-            _add(parts, bits.to_bytes((count + 7) // 8, "little"))
-        _add(parts, _offsets([0 if key is None else len(key) for key in keys]))
-        key_bytes = b"".join(present)
-    _add(parts, _value_offsets(values))
-    if headers is not None:
-        flags |= HEADERS
-        pairs = [pair for of_record in headers for pair in of_record]
-        header_count = len(pairs)
-        names = [name.encode() for name, _ in pairs]
-        _add(parts, _offsets(map(len, headers)))
-        _add(parts, _offsets(map(len, names)))
-        _add(parts, _offsets([len(value) for _, value in pairs]))
-        header_names = b"".join(names)
-        header_values = b"".join([value for _, value in pairs])
-    _add(parts, key_bytes)
-    if size >= _LARGE * count:
-        parts += values  # a copy takes longer than a checksum of each
-        parts.append(_PADDING[_pad(size)])
-    else:
-        _add(parts, b"".join(values))
-    _add(parts, header_names)
-    _add(parts, header_values)
-    length = HEADER_SIZE + sum(map(len, parts)) + TRAILER_SIZE
-    if length > MAX_BATCH_BYTES:
-        raise ValueError("a batch of more than 1 GiB")
-    parts[0] = BATCH_HEADER.pack(
-        BATCH_MAGIC, length, flags, door, partition >> 32, partition & 0xFFFFFFFF, base_offset, position,
-        count, header_count, len(key_bytes), size, len(header_names), len(header_values), *stamps,
-    )  # fmt: skip
-    parts.append(_PADDING[4])
-    return join_with_checksum(parts)
-
-
-def build_equal(partition: int, base_offset: int, position: int, values: EqualValues, stamp: int, door: int) -> bytes:
-    """`_build` for values of one length, without keys and appended together: a few calls for all of them."""
-    count, size = len(values), values.size
-    offsets = (_equal_offsets if count <= _USUAL_COUNT else _equal_offsets.__wrapped__)(values.length, count)
-    length = HEADER_SIZE + 8 * count + _padded(len(offsets)) + _padded(size) + TRAILER_SIZE
-    if length > MAX_BATCH_BYTES:
-        raise ValueError("a batch of more than 1 GiB")
-    head = BATCH_HEADER.pack(
-        BATCH_MAGIC, length, 0, door, partition >> 32, partition & 0xFFFFFFFF, base_offset, position,
-        count, 0, 0, size, 0, 0, stamp, stamp,
-    )  # fmt: skip
-    stamps = stamp.to_bytes(8, "little", signed=True) * count
-    before = b"".join((head, stamps, offsets, _PADDING[_pad(len(offsets))]))
-    return join_with_checksum((before, values.joined(), _PADDING[_pad(size)] + _PADDING[4]))
 
 
 def _cut(data: bytes, at: int, count: int, length: int) -> list[bytes]:
@@ -279,27 +92,20 @@ def _values_layout(length: int) -> struct.Struct:
     return struct.Struct(f"{length}s" * _MANY)
 
 
-def _add(parts: list[bytes], section: bytes) -> None:
-    if section:
-        parts.append(section)
-        if pad := _pad(len(section)):
-            parts.append(_PADDING[pad])
-
-
 def sections_size(count: int, flags: int, header_count: int, sizes: tuple[int, int, int, int]) -> int:
     """The length of all sections between the timestamps and the trailer. `sizes`: bytes of keys, values, header names
     and header values."""
     keys, values, names, contents = sizes
-    offsets = _padded(4 * count + 4)
-    size = offsets + _padded(keys) + _padded(values)
+    offsets = padded_size(4 * count + 4)
+    size = offsets + padded_size(keys) + padded_size(values)
     if flags & EXPIRES:
         size += 8 * count
     if flags & KEY_NULLS:
-        size += _padded((count + 7) // 8)
+        size += padded_size((count + 7) // 8)
     if flags & KEYS:
         size += offsets
     if flags & HEADERS:
-        size += offsets + 2 * _padded(4 * header_count + 4) + _padded(names) + _padded(contents)
+        size += offsets + 2 * padded_size(4 * header_count + 4) + padded_size(names) + padded_size(contents)
     return size
 
 
@@ -382,7 +188,7 @@ class Batch:
         at = HEADER_SIZE
         for name, size in sizes:
             starts[name] = at
-            at += size + _pad(size)
+            at += size + padding(size)
         return starts
 
     def _ints(self, start: int, count: int) -> memoryview[int]:
@@ -420,10 +226,10 @@ class Batch:
     def _equally_long(self, length: int) -> bool:
         """Whether all values have this length, which is not 0: as in most batches of many."""
         count = self.count
-        if count > _USUAL_COUNT or not length or length * count != self.value_bytes:
+        if count > USUAL_COUNT or not length or length * count != self.value_bytes:
             return False
         start = self.sections()["value_offsets"]
-        return self.data[start : start + 4 * count + 4] == _equal_offsets(length, count)
+        return self.data[start : start + 4 * count + 4] == equal_offsets(length, count)
 
     def keys(self, first: int, end: int) -> list[bytes | None]:
         if not self.flags & KEYS:
@@ -463,9 +269,9 @@ class Batch:
         first = offset - self.base_offset
         if max_records == 1:
             return RecordSlice(self, first, first + 1)
-        if first == 0 and self.end_offset <= end_offset and self.count <= max_records and self.byte_size <= max_bytes:
-            return RecordSlice(self, 0, self.count)  # the whole batch, without decoding a column
         end = min(self.count, end_offset - self.base_offset, first + max_records)
+        if end - first == self.count and self.byte_size <= max_bytes:
+            return RecordSlice(self, 0, self.count)  # the whole batch, without decoding a column
         values = self.value_offsets()
         keys = self.key_offsets()
         if keys is None:

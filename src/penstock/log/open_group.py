@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 from penstock.equal_values import EqualValues
-from penstock.log.batch import RECORD_BYTES, Batch, OpenBatch, build_equal
+from penstock.log.batch import RECORD_BYTES, Batch
 from penstock.log.columns import Columns
 from penstock.log.engine import CommitGroup, PartitionId, Prepared, Records, Write
 from penstock.log.errors import OffsetMismatch
+from penstock.log.open_batch import OpenBatch, build_equal
 from penstock.log.segment import Segment
 from penstock.log.single_batch import SingleBatch
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from penstock.log.batch import BATCH_MAGIC, MAX_BATCH_BYTES, TRAILER_SIZE, Batch, OpenBatch
+from penstock.log.batch import BATCH_MAGIC, MAX_BATCH_BYTES, TRAILER_SIZE, Batch
 from penstock.log.checksum import crc32c, join_with_checksum
+from penstock.log.open_batch import OpenBatch
 
 # Everything before the value: `BATCH_HEADER`, a timestamp and two offsets. Flags, the number of headers, the sizes of
 # keys and headers, and the first offset are zeros.

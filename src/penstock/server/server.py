@@ -46,7 +46,7 @@ from penstock.transport.busy_poll import BusyPoll
 from penstock.transport.connection_limits import ConnectionTracker
 from penstock.transport.endpoint import Endpoint
 from penstock.transport.forwarding import Forwarder
-from penstock.transport.tcp_connection import Port
+from penstock.transport.port import Port
 from penstock.transport.tcp_listener import BindAddress, Listener, PortUnavailable, ReservedPort
 from penstock.transport.tls import TlsUnusable, server_context
 

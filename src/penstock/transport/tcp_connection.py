@@ -1,7 +1,7 @@
 """One TCP connection: from the socket to a session and back.
 
-It detects the peer's protocol, makes the session, feeds it, and obeys it. It decides when to read and when to close.
-The session interprets the bytes; the tracker enforces limits across connections.
+It makes the session for the peer's protocol, which its `port` detects, feeds it, and obeys it. It decides when to read
+and when to close. The session interprets the bytes; the tracker enforces limits across connections.
 """
 
 from __future__ import annotations
@@ -16,18 +16,14 @@ import ssl
 import struct
 import termios
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Final, cast
 
-from penstock.broker.broker import Broker
 from penstock.broker.runtime.turns import SMALL
-from penstock.broker.security.access import CERTIFICATE, Identity
 from penstock.doors.pipeline import RequestPipeline
-from penstock.doors.session import Door, Session
-from penstock.transport.busy_poll import BusyPoll
-from penstock.transport.connection_limits import ConnectionTracker
-from penstock.transport.sniff import TLS, sniff, sniff_tls
+from penstock.doors.session import Session
+from penstock.transport.port import Port
+from penstock.transport.sniff import TLS
 from penstock.transport.tls import TlsStream
 
 logger = logging.getLogger(__name__)
@@ -52,48 +48,6 @@ class Phase(enum.Enum):
 OPEN: Final = Phase.OPEN
 CLOSING: Final = Phase.CLOSING
 CLOSED: Final = Phase.CLOSED
-
-
-@dataclass(slots=True)
-class Port:
-    """Settings and collaborators shared by the connections of one listener."""
-
-    protocol: str  # for first bytes that match no rule
-    doors: Mapping[str, Door]
-    broker: Broker
-    identity: Identity  # of clients that have not authenticated
-    tracker: ConnectionTracker
-    pinned: bool = False
-    tls: ssl.SSLContext | None = None
-    tls_required: bool = False
-    busy_poll: BusyPoll | None = None
-    identities: Mapping[str, Identity] = field(default_factory=dict)  # by door, of clients that have not authenticated
-    speaking: Mapping[str, str] = field(default_factory=dict)  # protocol → the door bound here that speaks it
-    reported: dict[str, float] = field(default_factory=dict)  # host and protocol → time of the last log line
-    unacknowledged: list[Connection] = field(default_factory=list)  # for `acknowledge`, in this turn
-    awaiting_commit: list[Connection] = field(default_factory=list)  # for `acknowledge_late`
-
-    def acknowledge(self) -> None:
-        """One call for all connections that received bytes in one turn of the loop."""
-        connections, self.unacknowledged = self.unacknowledged, []
-        for connection in connections:
-            connection.quickack()
-
-    def acknowledge_late(self) -> None:
-        """One call for all connections whose replies have been waiting for a commit."""
-        connections, self.awaiting_commit = self.awaiting_commit, []
-        for connection in connections:
-            connection.quickack_if_late()
-
-    def report_once(self, key: str, now: float) -> bool:
-        """True at most once a minute per key. Bounded: a scan from many hosts must not fill the memory."""
-        if now - self.reported.get(key, -60.0) < 60.0:
-            return False
-        if len(self.reported) >= 1000:
-            self.reported = {old: at for old, at in self.reported.items() if now - at < 60.0}
-        if len(self.reported) < 1000:
-            self.reported[key] = now
-        return True
 
 
 class Connection:
@@ -425,32 +379,22 @@ class Connection:
     def _identify(self) -> Session | None:
         """The session for the first bytes; `None` if there are too few, if they start TLS, or if the protocol is not
         served."""
-        port = self._port
-        plain = self._tls is None
-        if not port.pinned:
-            name = sniff(self._sniffed, port.protocol)
-        else:
-            name = sniff_tls(self._sniffed, port.protocol) if plain and port.tls is not None else port.protocol
-        if name is None:
+        port, encrypted = self._port, self._tls is not None
+        protocol = port.detect(self._sniffed, encrypted)
+        if protocol is None:
             return None
-        if name == TLS:
-            if port.tls is None or not plain:
-                self._refuse("tls", "TLS is not set up (tls.cert, tls.key)" if plain else "TLS inside TLS")
-                return None
+        if protocol == TLS and port.tls is not None and not encrypted:
             self._tls = TlsStream(port.tls)
             data, self._sniffed = self._sniffed, b""
             self._decrypt(self._tls, data)
             return None
-        if port.tls_required and plain:
-            self._refuse(name, "it is not encrypted, and tls.required is set")
-            return None
-        name = port.speaking.get(name, name)
-        door = port.doors.get(name)
-        if door is None:
-            self._refuse(name, "that door is not built or is closed")
+        door = port.door_for(protocol, encrypted)
+        if isinstance(door, str):
+            self._refuse(protocol, door)
             return None
         try:
-            self._session = door.open(port.broker, self, self._identity(name))
+            subject = None if self._tls is None else self._tls.subject
+            self._session = door.open(port.broker, self, port.identity_of(door, subject, self.peer))
         except Exception:
             self._tracker.metrics.internal_errors += 1
             logger.exception(DEFECT, self.peer, extra=self._log_keys)
@@ -458,22 +402,11 @@ class Connection:
             return None
         # With a limit below a whole frame, reading could stop in the middle of one forever.
         self._limit = max(self._tracker.limits.connection_bytes, door.max_frame + READ_SLACK)
-        self._door = name
+        self._door = door.name
         if isinstance(self._session, RequestPipeline):
             self._pipeline = self._session
         self._phase = OPEN
         return self._session
-
-    def _identity(self, door: str) -> Identity:
-        """The identity before a login: the subject of the client certificate, or the port's default identity."""
-        port = self._port
-        subject = None if self._tls is None else self._tls.subject
-        if subject is None:
-            return port.identities.get(door, port.identity)._replace(peer=self.peer)
-        identity = Identity(CERTIFICATE + subject, peer=self.peer)
-        if port.broker.access.enforced:
-            port.broker.audit.note(identity, "auth.success", action="certificate")
-        return identity
 
     def _decrypt(self, stream: TlsStream, data: bytes) -> None:
         try:

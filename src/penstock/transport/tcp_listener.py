@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import cast
 
 from penstock.transport.endpoint import Endpoint
-from penstock.transport.tcp_connection import Connection, Port
+from penstock.transport.port import Port
+from penstock.transport.tcp_connection import Connection
 
 BACKLOG = 1024
 

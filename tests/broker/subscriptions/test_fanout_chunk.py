@@ -21,7 +21,8 @@ from penstock.broker.subscriptions.fanout_chunk import (
     chunks_of_read,
 )
 from penstock.equal_values import EqualValues
-from penstock.log.batch import Batch, OpenBatch, RecordSlice
+from penstock.log.batch import Batch, RecordSlice
+from penstock.log.open_batch import OpenBatch
 
 NOW = 1_000_000
 

@@ -24,7 +24,7 @@ from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.security.access import ANONYMOUS
 from penstock.broker.state import events
 from penstock.broker.state.state import decode_snapshot, encode_snapshot
-from penstock.log import batch, columns, group_format, index, snapshots
+from penstock.log import batch, columns, group_format, index, open_batch, snapshots
 from penstock.log.checksum import checksum_of, crc32c
 from penstock.log.committer import InlineCommitter
 from penstock.log.engine import PartitionId, Records, partition_id
@@ -281,7 +281,7 @@ _RECORDS: Final = (
 
 
 def _batch(records: Records) -> bytes:
-    pile = batch.OpenBatch(int(_PARTITION), 5)
+    pile = open_batch.OpenBatch(int(_PARTITION), 5)
     pile.extend(records.values, records.keys, records.headers, records.expires, START)
     return pile.build(9)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.wire.flymq.strategies import i32, i64, keys, names, u64, values
 
 from penstock.wire.flymq import messages as m
-from penstock.wire.flymq.codec import replies, requests
+from penstock.wire.flymq.codec import fetched_records, replies, requests
 from penstock.wire.flymq.codec.coalesced_produce import CoalescedProduce, coalesce_produce
 from penstock.wire.flymq.errors import ProtocolError
 from penstock.wire.flymq.frames import CoalescingFramer, Frame, Framer
@@ -140,7 +140,7 @@ def test_fetched_records_go_round(
     code_order = code_order or opcode == Op.FETCH_BINARY
     records = [(offset, None if keyless else key, value) for offset, key, value in records]
     offsets, all_keys, all_values = ([record[i] for record in records] for i in range(3))
-    stream = replies.encode_fetched(opcode, offsets, all_keys, all_values, next_offset, code_order)  # type: ignore[arg-type]
+    stream = fetched_records.encode_fetched(opcode, offsets, all_keys, all_values, next_offset, code_order)  # type: ignore[arg-type]
     [frame] = Framer(stray=False).feed(stream)
     expected = m.Fetched([m.FetchedRecord(*record) for record in records], next_offset, code_order)
     assert (frame.opcode, frame.flags) == (opcode, 1)
@@ -153,7 +153,9 @@ def test_columns_of_other_lengths_are_a_mistake(size: int, code_order: bool) -> 
     lengths = [2, 2, 2]
     lengths[size - 1] = 1
     with pytest.raises((AssertionError, ValueError)):
-        replies.encode_fetched(Op.FETCH, range(lengths[0]), [None] * lengths[1], [b""] * lengths[2], 0, code_order)
+        fetched_records.encode_fetched(
+            Op.FETCH, range(lengths[0]), [None] * lengths[1], [b""] * lengths[2], 0, code_order
+        )
 
 
 @given(names, st.lists(st.tuples(i32, u64, i32, i32), max_size=8), i64)

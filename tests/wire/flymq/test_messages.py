@@ -15,7 +15,7 @@ from tests.wire.flymq.strategies import any_answer, any_request
 from tests.wire.vectors import vector_bytes
 
 from penstock.wire.flymq import messages as m
-from penstock.wire.flymq.codec import replies, requests
+from penstock.wire.flymq.codec import fetched_records, replies, requests
 from penstock.wire.flymq.codec.coalesced_produce import coalesce_produce
 from penstock.wire.flymq.codec.fields import BOOL, S8, S16, Reader, many
 from penstock.wire.flymq.errors import MalformedPayload, PayloadTooLarge, ProtocolError, UnknownOpcode
@@ -403,8 +403,8 @@ def test_a_reply_that_does_not_fit_is_refused() -> None:
         replies.encode(Op.CONSUME, m.Consumed(None, bytes(33_554_432)))
     value = bytes(1 << 20)
     with pytest.raises(PayloadTooLarge):
-        replies.encode_fetched(Op.FETCH, range(32), [None] * 32, [value] * 32, 32, True)
-    assert len(replies.encode_fetched(Op.FETCH, range(31), [None] * 31, [value] * 31, 31, True)) < 33_554_440
+        fetched_records.encode_fetched(Op.FETCH, range(32), [None] * 32, [value] * 32, 32, True)
+    assert len(fetched_records.encode_fetched(Op.FETCH, range(31), [None] * 31, [value] * 31, 31, True)) < 33_554_440
 
 
 def test_passwords_stay_out_of_texts() -> None:

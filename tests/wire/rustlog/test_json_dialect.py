@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.wire.rustlog.strategies import requests, responses, values
 from tests.wire.vectors import vector_bytes
 
-from penstock.log.batch import Batch, OpenBatch, RecordSlice
+from penstock.log.batch import Batch, RecordSlice
+from penstock.log.open_batch import OpenBatch
 from penstock.wire.rustlog import messages as m
 from penstock.wire.rustlog.codec.dialect import JSON
 from penstock.wire.rustlog.codec.json_dialect import MAX_RECORD

@@ -67,6 +67,10 @@ def _idempotent(request: m.Request, decode: Callable[[Any], T], *, changes: bool
 # -- records
 
 
+def _produced(request: m.Request, retry: bool) -> RequestSpec[m.RecordMetadata]:
+    return RequestSpec(request, whole, idempotent=retry, changes=retry)
+
+
 def produce(
     topic: str, value: bytes, key: bytes | None = None, partition: int = ANY, *, retry: bool = False
 ) -> RequestSpec[m.RecordMetadata]:
@@ -74,7 +78,7 @@ def produce(
     key, round-robin does.
 
     With `retry` it is sent again if its outcome is unknown: it may then be stored twice."""
-    return RequestSpec(m.Produce(topic, key, value, partition), whole, idempotent=retry, changes=retry)
+    return _produced(m.Produce(topic, key, value, partition), retry)
 
 
 def produce_batch(
@@ -137,8 +141,7 @@ def produce_delayed(
     retry: bool = False,
 ) -> RequestSpec[m.RecordMetadata]:
     """Store a record that appears after a delay. The offset in the reply is the id for `cancel_delayed`."""
-    request = m.ProduceDelayed(topic, value, delay_ms, key, partition, list(headers))
-    return RequestSpec(request, whole, idempotent=retry, changes=retry)
+    return _produced(m.ProduceDelayed(topic, value, delay_ms, key, partition, list(headers)), retry)
 
 
 def cancel_delayed(message_id: int | str) -> RequestSpec[None]:
@@ -157,13 +160,12 @@ def produce_with_ttl(
     retry: bool = False,
 ) -> RequestSpec[m.RecordMetadata]:
     """Store a record that expires after `ttl_ms` milliseconds; 0: the topic's default."""
-    request = m.ProduceWithTtl(topic, value, ttl_ms, key, partition, list(headers))
-    return RequestSpec(request, whole, idempotent=retry, changes=retry)
+    return _produced(m.ProduceWithTtl(topic, value, ttl_ms, key, partition, list(headers)), retry)
 
 
 def produce_with_schema(topic: str, schema: str, value: bytes, *, retry: bool = False) -> RequestSpec[m.RecordMetadata]:
     """Store a record if it matches the schema; raises SchemaRejected if not."""
-    return RequestSpec(m.ProduceWithSchema(topic, schema, value), whole, idempotent=retry, changes=retry)
+    return _produced(m.ProduceWithSchema(topic, schema, value), retry)
 
 
 def consume(topic: str, offset: int, partition: int = 0) -> RequestSpec[m.Consumed]:
@@ -321,14 +323,13 @@ def fetch_dlq(topic: str, max_messages: int = 100) -> RequestSpec[list[m.DlqMess
 def fetch_dlq_page(topic: str, max_messages: int = 100, offset: int | None = None) -> RequestSpec[m.DlqMessages]:
     """Dead letters of the topic from this dead-letter offset on, and `next_offset`, where to continue if there are
     more."""
-    return _idempotent(m.FetchDlq(topic, max_messages, offset), lambda reply: reply)
+    return _idempotent(m.FetchDlq(topic, max_messages, offset), whole)
 
 
 def replay_dlq(topic: str, which: str | int) -> RequestSpec[None]:
     """Store a dead letter in its topic again, by its id or its offset."""
-    if isinstance(which, int):
-        return RequestSpec(m.ReplayDlq(topic, offset=which), _done)
-    return RequestSpec(m.ReplayDlq(topic, message_id=which), _done)
+    letter = m.ReplayDlq(topic, offset=which) if isinstance(which, int) else m.ReplayDlq(topic, message_id=which)
+    return RequestSpec(letter, _done)
 
 
 def purge_dlq(topic: str) -> RequestSpec[None]:

@@ -17,7 +17,7 @@ from penstock.doors.reply import Reply
 from penstock.log.batch import Headers, RecordSlice
 from penstock.log.errors import OffsetOutOfRange
 from penstock.wire.flymq import messages as m
-from penstock.wire.flymq.codec import replies
+from penstock.wire.flymq.codec import fetched_records
 from penstock.wire.flymq.errors import PayloadTooLarge
 from penstock.wire.flymq.opcodes import Op
 
@@ -182,12 +182,14 @@ class FlyMqFetch(FetchTask):
     def _encode(self) -> bytes:
         request = self._request
         op = Op.FETCH_BINARY if isinstance(request, m.FetchBinary) else Op.FETCH
-        return replies.encode_fetched(op, self._offsets, self._keys, self._values, self._offset, request.code_order)
+        return fetched_records.encode_fetched(
+            op, self._offsets, self._keys, self._values, self._offset, request.code_order
+        )
 
     def _fitting(self) -> int:
         """The number of records that fit a frame. Raises RecordUnsendable if the first does not: CONSUME may still have
         room for it."""
-        return replies.fitting(self._keys, self._values) or self._unsendable(replies.MAX_FETCHED)
+        return fetched_records.fitting(self._keys, self._values) or self._unsendable(fetched_records.MAX_FETCHED)
 
     def _unsendable(self, limit: int) -> NoReturn:
         size = len(self._keys[0] or b"") + len(self._values[0])
@@ -222,13 +224,13 @@ class FlyMqRecordFetch(FlyMqFetch):
 
     def _encode(self) -> bytes:
         columns = self._offsets, self._timestamps, self._keys, self._values, self._headers
-        return replies.encode_stored(*columns, self._offset)
+        return fetched_records.encode_stored(*columns, self._offset)
 
     def _fitting(self) -> int:
-        room, fitting = replies.MAX_STORED_RECORDS, 0
+        room, fitting = fetched_records.MAX_STORED_RECORDS, 0
         for columns in zip(self._keys, self._values, self._headers, strict=True):
-            room -= replies.stored_size(*columns)
+            room -= fetched_records.stored_size(*columns)
             if room < 0:
                 break
             fitting += 1
-        return fitting or self._unsendable(replies.MAX_STORED)
+        return fitting or self._unsendable(fetched_records.MAX_STORED)
