@@ -34,8 +34,8 @@ class FetchTask(ABC):
     reply."""
 
     __slots__ = (
-        *("broker", "executor", "offloaded", "plan", "started"),
-        *("_caller", "_error", "_on_complete", "_returned", "_sending"),
+        *("broker", "caller", "executor", "offloaded", "plan", "started"),
+        *("_error", "_on_complete", "_returned", "_sending"),
     )
 
     def __init__(self, broker: Broker) -> None:
@@ -43,7 +43,7 @@ class FetchTask(ABC):
         self.plan: VisibleRead | None = None  # the last read
         self.offloaded = False  # it ran off the loop: anything may have changed meanwhile
         self.started = broker.metrics.timer()
-        self._caller = broker.metrics.caller
+        self.caller = broker.metrics.caller  # the door, for which the records in the reply are counted
         self.executor: Executor | None = None  # for all reads; None: on the loop unless the disk is needed
         self._error: Exception | None = None
         self._sending = False  # a read is being submitted to the executor
@@ -70,10 +70,6 @@ class FetchTask(ABC):
     def _failed(self, error: Exception) -> Reply | Exception:
         """The outcome after a read that failed."""
         return error
-
-    def _count(self, messages: int, size: int) -> None:
-        """Count the records in the reply."""
-        self.broker.metrics.fetched(messages, size, self.started, self._caller)
 
     # -- called by the pipeline
 

@@ -141,7 +141,8 @@ class KimberliteSession(RequestPipeline):
 
     def _enqueue(self, request: m.Request, data: bytes, after: CommitGroup | None) -> None:
         """Queue a reply. The last frame is this request's, as none is decoded before the last one is answered."""
-        self.replies.enqueue(data, after, self._on_failure(request), self._framer.frame_bytes)
+        on_failure = None if after is None else self._on_failure(request)
+        self.replies.enqueue(data, after, on_failure, self._framer.frame_bytes)
 
     def _refuse(self, request: m.Request, error: Exception) -> None:
         after = error.group if isinstance(error, OffsetMismatch) else self.broker.pending_commit

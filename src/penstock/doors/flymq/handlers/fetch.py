@@ -176,7 +176,7 @@ class FlyMqFetch(FetchTask):
         except PayloadTooLarge:  # rare, so sizes are computed only then
             self._cut(self._fitting())
             data = self._encode()
-        self._count(len(self._values), sum(map(len, self._values)))
+        self.broker.metrics.fetched(len(self._values), sum(map(len, self._values)), self.started, self.caller)
         return Reply(data)
 
     def _encode(self) -> bytes:

@@ -88,7 +88,7 @@ class KimberliteFetch(FetchTask):
             size = sum(map(len, events))
         more = self._offset < self._end
         noted = self._context.note("stream.read", self._topic) if self._context.identity.context else None
-        self._count(len(events), size)
+        self.broker.metrics.fetched(len(events), size, self.started, self.caller)
         return Reply(m.ReadEventsResponse(events, self._offset if more and events else None), noted)
 
     def _fitting(self, events: list[bytes]) -> list[bytes]:

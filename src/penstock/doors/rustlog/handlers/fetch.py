@@ -79,7 +79,7 @@ class RustLogFetch(FetchTask):
         if not self._payload:
             return Reply(FetchResponse([], self._offset))  # below the log start, in a dialect without that error
         request = self._request
-        self._count(self._records, self._bytes)
+        self.broker.metrics.fetched(self._records, self._bytes, self.started, self.caller)
         if request.group_id:
             self.broker.fetch_positions.note(
                 SCOPE, request.group_id, request.topic, request.partition, self._next_offset
