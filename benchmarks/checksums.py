@@ -18,7 +18,7 @@ import pyarrow as pa
 from benchmarks.report import Report
 from benchmarks.settings import Run
 
-from penstock.flight.reading import Reader, Source
+from penstock.flight.reading import PartitionSource, Reader
 from penstock.log.arrow import STORED, VisibleRows, schema_of
 from penstock.log.committer import InlineCommitter
 from penstock.log.engine import Durability, Records, partition_id
@@ -50,7 +50,7 @@ def measure(run: Run, report: Report) -> None:
     pa.set_cpu_count(1)
     ref, count = _table(run), _count(run)
     reader = Reader(Tailer(OsFiles(os.path.join(run.directory, "nowhere"))))
-    source = Source(PARTITION, ref.name, ref, 0, count)
+    source = PartitionSource(PARTITION, ref.name, ref, 0, count)
     for name, columns in SCANS:
         _compare(run, report, name, lambda columns=columns: _scan(reader, source, columns))  # type: ignore[misc]
     _compare(run, report, "an SQL aggregate over all values", lambda: _aggregate(reader, source))
@@ -105,12 +105,12 @@ def _table(run: Run) -> TableRef:
     return ref
 
 
-def _scan(reader: Reader, source: Source, columns: tuple[str, ...]) -> None:
+def _scan(reader: Reader, source: PartitionSource, columns: tuple[str, ...]) -> None:
     found = sum(map(len, reader.read(source, 0, source.end, columns, VisibleRows(0))))
     assert found == source.end
 
 
-def _aggregate(reader: Reader, source: Source) -> None:
+def _aggregate(reader: Reader, source: PartitionSource) -> None:
     batches = reader.read(source, 0, source.end, ("value", "timestamp"), VisibleRows(0))
     stream = pa.RecordBatchReader.from_batches(schema_of(("value", "timestamp")), batches)
     with duckdb.connect(config={"threads": 1}) as connection:

@@ -35,7 +35,7 @@ from penstock.log.committer import ThreadCommitter
 from penstock.log.engine import CommitGroup, Engine, Records, partition_id
 from penstock.log.file_engine import FileEngine
 from penstock.log.files import OsFiles
-from penstock.log.kafka.checkpoint import Source
+from penstock.log.kafka.checkpoint import JournalSource
 from penstock.log.kafka.client import KafkaJournal, snapshots_topic
 from penstock.log.kafka.opening import CellOpening
 from penstock.log.kafka.topics import ensure_topics
@@ -195,7 +195,7 @@ def measure(
     loop.close()
 
 
-def open_journal(url: str) -> tuple[KafkaJournal, Source]:
+def open_journal(url: str) -> tuple[KafkaJournal, JournalSource]:
     address = parse(url)
     source = ensure_topics(address, MESSAGE_BYTES)
     options = address.client_options()
@@ -203,7 +203,7 @@ def open_journal(url: str) -> tuple[KafkaJournal, Source]:
 
 
 @contextmanager
-def made_journal(servers: str, copies: int) -> Iterator[tuple[str, KafkaJournal, Source]]:
+def made_journal(servers: str, copies: int) -> Iterator[tuple[str, KafkaJournal, JournalSource]]:
     """A journal for one part: its gigabytes go again."""
     options = f"replication={copies}&min_insync={min(2, copies)}&allow_unsafe=true"
     url = f"kafka://{servers}/bench-{secrets.token_hex(4)}?{options}"

@@ -46,7 +46,7 @@ SHARED = {
     "transport.quic": ("transport", "clients", "conformance", "server", "config", "cli"),
     "transport.spin_budget": ("transport", "clients"),
     "equal_values": ("doors", "broker", "wire", "log"),
-    "retry": ("cli", "workers", "connection", "clients", "spark", "flight"),
+    "retry": ("cli", "workers", "mirror", "connection", "clients", "spark", "flight", "log"),
     "structured_logging": ("cli", "config", "workers"),
     "typed_decoding": (
         *("cli", "server", "admin", "workers", "doors", "mirror", "conformance", "clients", "spark", "flight", "log"),

@@ -39,10 +39,13 @@ REPLACED = {
     "LiveRead": "VisibleRead",
     "LiveView": "VisibleRows",
     "offload": "executor",
+    "Misfit": "ConversionError, CastFailure",
+    "misfits": "mismatches, failures",
     "Outbox": "ReplyQueue",
     "outbox": "replies",
     "Pace": "RateLimit",
     "Place": "the noun of what it is a place of",
+    "patiently": "start_with_retries",
     "PollRun": "PollTask",
     "Portion": "RecordChunk, EncodedChunk, ProduceBatch",
     "put_after": "enqueue",
@@ -58,7 +61,9 @@ REPLACED = {
     "survey": "read_view",
     "surveys": "read_views",
     "Taking": "Dequeue",
+    "told": "acknowledged, reported, announced",
     "unsettled": "pending_commit",
+    "winners": "latest_rows",
 }
 # Only a source that this finds something in can have a problem: few need to be parsed.
 SUSPECT = re.compile(rf"""["'\\]\s*{_CLAUSE}|\b_*({"|".join(REPLACED)})\b""")

@@ -122,7 +122,7 @@ CANARIES: Final = (
         "schema not enforced",
         "a dead letter that does not fit the topic's schema is replayed into it",
         "broker/queues/dead_letters.py",
-        "            raise RecordRejected(misfit[0])\n        event =",
+        "            raise RecordRejected(mismatch[0])\n        event =",
         "        event =",
         (
             "tests/broker/produce/test_ways_in.py::test_a_record_has_to_fit_the_schema_that_the_topic_has_when_it_gets_there",

@@ -25,13 +25,13 @@ from tests.log.kafka.sim_journal import SimJournal
 from penstock.log.engine import Durability
 from penstock.log.kafka import committer as committing
 from penstock.log.kafka import opening as opening_cells
-from penstock.log.kafka.checkpoint import Source
+from penstock.log.kafka.checkpoint import JournalSource
 from penstock.log.kafka.committer import CommitterSettings, KafkaCommitter
 from penstock.log.kafka.engine import ReplicatedEngine
 from penstock.log.kafka.fencing import Kind, Stamp
 from penstock.log.kafka.opening import CellOpening
 
-SOURCE = Source("cluster", "topic", "test", 0)
+SOURCE = JournalSource("cluster", "topic", "test", 0)
 BY_HAND = CommitterSettings(unknown_after_seconds=60, poll_seconds=0)
 FAULTS = ("lose", "silent", "twice", "late")
 Work = Callable[[], None]

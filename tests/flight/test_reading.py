@@ -13,7 +13,7 @@ from tests.flight.directories import Directory
 
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.security.access import ANONYMOUS as ME
-from penstock.flight.reading import Lost, NotWritten, Reader, Source, pieces, shares
+from penstock.flight.reading import Lost, NotWritten, PartitionSource, Reader, pieces, shares
 from penstock.log.arrow import VisibleRows
 from penstock.log.engine import partition_id
 from penstock.log.files import OsFiles
@@ -31,17 +31,17 @@ def directory(tmp_path: Path) -> Directory:
     return made
 
 
-def source_of(directory: Directory, end: int = 100) -> Source:
+def source_of(directory: Directory, end: int = 100) -> PartitionSource:
     topic = directory.broker.fetch.read_view(ME, DEFAULT_SCOPE, "t").topic
     ref = table_ref(str(directory.root / "tables"), {}, *topic.scope, topic.name, topic.id)
-    return Source(partition_id(topic.id, 0), "t", ref, 0, end)
+    return PartitionSource(partition_id(topic.id, 0), "t", ref, 0, end)
 
 
 def reader_of(directory: Directory) -> Reader:
     return Reader(Tailer(OsFiles(str(directory.root))), catch_up_seconds=0.05)
 
 
-def offsets(reader: Reader, source: Source, start: int, end: int) -> list[int]:
+def offsets(reader: Reader, source: PartitionSource, start: int, end: int) -> list[int]:
     batches = reader.read(source, start, end, ["offset"], NOW)
     return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
 

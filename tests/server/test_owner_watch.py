@@ -15,7 +15,7 @@ from penstock.log.errors import LogUnavailable
 from penstock.log.kafka.cell import Cell
 from penstock.log.kafka.checkpoint import store
 from penstock.log.kafka.engine import ReplicatedEngine
-from penstock.log.kafka.fencing import Kind, Stamp, Term, View
+from penstock.log.kafka.fencing import JournalView, Kind, Stamp, Term
 from penstock.server.owner_watch import PROBE_SECONDS, SUSPECT_SECONDS, OwnerWatch
 from penstock.transport.endpoint import Endpoint
 
@@ -33,9 +33,9 @@ class Watched:
         self.journal.store(Stamp(Kind.CLAIM, TERM), b"{}")
         monkeypatch.setattr("penstock.log.kafka.cell.time.monotonic", lambda: self.now)
         disk = SimDisk()
-        store(disk, source(), View())
+        store(disk, source(), JournalView())
         engine = ReplicatedEngine(disk, SMALL, committer=InlineCommitter(), clock=lambda: START)
-        self.cell = Cell(self.journal, engine, View())
+        self.cell = Cell(self.journal, engine, JournalView())
         bounds = self.journal.bounds
 
         def slow_bounds() -> tuple[int, int]:

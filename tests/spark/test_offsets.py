@@ -26,7 +26,7 @@ from penstock.spark.offsets import (
     split,
     symbol,
 )
-from penstock.spark.options import Position
+from penstock.spark.options import OffsetSpec
 
 PLACES = st.builds(TopicPartition, st.sampled_from(["a", "b/c", "from", "start", "ü"]), st.integers(0, 12))
 OFFSETS = st.dictionaries(PLACES, st.integers(0, 1 << 62), max_size=20)
@@ -65,12 +65,12 @@ def test_our_words_are_no_names_of_topics() -> None:
 @pytest.mark.parametrize(
     ("position", "said"),
     [
-        (Position("latest", "startingOffsets"), "latest"),
-        (Position("offsets", "startingOffsets", {P[1]: 4}), {"startingOffsets": {"t": {"1": 4}}}),
-        (Position("time", "startingTimestamp", time=17), {"startingTimestamp": 17}),
+        (OffsetSpec("latest", "startingOffsets"), "latest"),
+        (OffsetSpec("offsets", "startingOffsets", {P[1]: 4}), {"startingOffsets": {"t": {"1": 4}}}),
+        (OffsetSpec("time", "startingTimestamp", time=17), {"startingTimestamp": 17}),
     ],
 )
-def test_a_symbol_tells_how_the_stream_began(position: Position, said: object) -> None:
+def test_a_symbol_tells_how_the_stream_began(position: OffsetSpec, said: object) -> None:
     assert symbol(position) == {START: said}
     assert is_symbol(symbol(position)) and decode(symbol(position)) == {}
 

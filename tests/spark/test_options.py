@@ -12,10 +12,10 @@ from penstock.flight.errors import OptionsUnusable
 from penstock.flight.log import TopicPartition
 from penstock.spark.kafka_options import ALWAYS_SO, EQUIVALENT, RENAMED
 from penstock.spark.options import (
-    Limits,
+    BatchLimits,
+    OffsetSpec,
     OptionRefused,
     OptionValues,
-    Position,
     Retries,
     batch_options,
     included,
@@ -38,7 +38,7 @@ def test_defaults_are_those_of_the_kafka_source() -> None:
     assert stream.starting.kind == "latest"
     for options in (batch, stream):
         assert options.fail_on_data_loss and options.without_match == "error"
-        assert options.limits == Limits(None, None, None, 900_000)
+        assert options.limits == BatchLimits(None, None, None, 900_000)
         assert (options.least_tasks, options.most_rows_in_task, options.group, options.topics_live) == (
             None,
             None,
@@ -167,13 +167,13 @@ def test_one_time_wins_over_times_and_these_over_offsets(side: str) -> None:
     times = {f"{side}OffsetsByTimestamp": '{"t":{"0":1700}}'}
     one = {f"{side}Timestamp": "1800"}
 
-    def found(options: dict[str, str]) -> Position:
-        position: Position = getattr(batch_options(lower(ORDERS | options)), side)
+    def found(options: dict[str, str]) -> OffsetSpec:
+        position: OffsetSpec = getattr(batch_options(lower(ORDERS | options)), side)
         return position
 
-    assert found(offsets) == Position("offsets", f"{side}Offsets", {AT: 5})
-    assert found(offsets | times) == Position("times", f"{side}OffsetsByTimestamp", {AT: 1700})
-    assert found(offsets | times | one) == Position("time", f"{side}Timestamp", time=1800)
+    assert found(offsets) == OffsetSpec("offsets", f"{side}Offsets", {AT: 5})
+    assert found(offsets | times) == OffsetSpec("times", f"{side}OffsetsByTimestamp", {AT: 1700})
+    assert found(offsets | times | one) == OffsetSpec("time", f"{side}Timestamp", time=1800)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.cli.pipeline_view import Lines, progress_line
 from penstock.flight.log import TopicPartition
-from penstock.spark.pipelines.checkpoints import Batch, LocalFolders, batches, find, read_batch
+from penstock.spark.pipelines.checkpoints import LocalFolders, MicroBatch, batches, find, read_batch
 from penstock.spark.pipelines.progress import (
     FlowProgress,
     PartitionProgress,
@@ -113,7 +113,7 @@ def test_a_query_without_a_finished_batch_and_a_missing_folder(tmp_path: Path) -
 
 def test_two_sources_of_a_query_count_as_far_as_the_slower_one() -> None:
     text = b'v1\n{"batchTimestampMs":1000}\n{"orders":{"0":7},"views":{"1":4}}\n{"orders":{"0":5}}\n-'
-    assert read_batch(3, text, None) == Batch(3, 1.0, None, {ORDERS: 5, VIEWS: 4}, None)
+    assert read_batch(3, text, None) == MicroBatch(3, 1.0, None, {ORDERS: 5, VIEWS: 4}, None)
 
 
 def test_numbered_checkpoints_of_declarative_pipelines(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_only_the_last_batches_are_read(tmp_path: Path) -> None:
 
 
 def test_a_log_that_was_cut_off_has_no_negative_lag() -> None:
-    done = Batch(0, 0.0, 1.0, {ORDERS: 5}, None)
+    done = MicroBatch(0, 0.0, 1.0, {ORDERS: 5}, None)
     assert flow_progress("q", [done], {ORDERS: 3}).lag == 0
 
 

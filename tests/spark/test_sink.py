@@ -16,8 +16,8 @@ from penstock.flight.log import Published, Staged
 from penstock.spark import sink
 from penstock.spark.columns import HEADERS as HEADER_TYPE
 from penstock.spark.options import OptionRefused
-from penstock.spark.sink import PenstockStreamWriter, PenstockWriter, Sent, pieces
-from penstock.spark.sink_columns import ColumnsRefused, Outgoing, RowRefused, check_columns
+from penstock.spark.sink import PenstockStreamWriter, PenstockWriter, TaskCommit, pieces
+from penstock.spark.sink_columns import ColumnsRefused, RowRefused, SinkConverter, check_columns
 from penstock.spark.sink_options import batch_options, stream_options
 
 SERVER = {"bootstrap.servers": "localhost:1"}
@@ -211,24 +211,24 @@ def test_columns_that_cannot(text: str, topic: str | None, said: str) -> None:
 def test_the_option_topic_wins_over_the_column() -> None:
     schema = columns("topic string, value string")
     batch = pa.RecordBatch.from_pydict({"topic": ["a", None], "value": ["x", "y"]})
-    assert Outgoing(schema, "t").shaped(batch).to_pylist() == [{"value": "x"}, {"value": "y"}]
+    assert SinkConverter(schema, "t").shaped(batch).to_pylist() == [{"value": "x"}, {"value": "y"}]
 
 
 def test_columns_are_found_in_any_order_case_and_width() -> None:
     schema = columns("Value string, KEY binary")
     batch = pa.RecordBatch.from_pydict({"Value": pa.array(["x"], pa.large_string()), "KEY": pa.array([b"k"])})
-    shaped = Outgoing(schema, "t").shaped(batch)
+    shaped = SinkConverter(schema, "t").shaped(batch)
     assert shaped.schema == pa.schema([("value", pa.string()), ("key", pa.binary())])
     assert shaped.to_pylist() == [{"value": "x", "key": b"k"}]
 
 
 def test_rows_without_a_value_or_a_topic_are_refused() -> None:
-    by_column = Outgoing(columns("topic string, value string"), None)
+    by_column = SinkConverter(columns("topic string, value string"), None)
     rows = {"topic": ["a", "b"], "value": ["x", None]}
     with pytest.raises(RowRefused, match=r"topic 'b' has no value.*IS NOT NULL"):
         by_column.shaped(pa.RecordBatch.from_pydict(rows))
     with pytest.raises(RowRefused, match="topic 't' has no value"):
-        Outgoing(columns("topic string, value string"), "t").shaped(pa.RecordBatch.from_pydict(rows))
+        SinkConverter(columns("topic string, value string"), "t").shaped(pa.RecordBatch.from_pydict(rows))
     with pytest.raises(RowRefused, match="has no topic"):
         by_column.shaped(pa.RecordBatch.from_pydict({"topic": [None, "b"], "value": ["x", "y"]}))
 
@@ -272,7 +272,7 @@ def test_each_batch_is_one_of_its_own_unless_the_user_says_otherwise(log: FakeSi
 def test_nothing_to_write_is_nothing(log: FakeSink) -> None:
     writer = PenstockWriter(columns("value string"), TOPIC, False)
     empty = writer.write(values())
-    assert empty == Sent(empty.app, 0, (), 0)
+    assert empty == TaskCommit(empty.app, 0, (), 0)
     writer.commit([empty])
     writer.abort([empty])
     assert not log.staged and not log.published
@@ -342,7 +342,7 @@ def test_an_abort_discards_what_was_sent_and_waits_for_nobody(log: FakeSink) -> 
 def test_a_batch_of_a_stream_is_known_by_query_and_number(
     log: FakeSink, task: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def run(batch: int) -> list[Sent]:
+    def run(batch: int) -> list[TaskCommit]:
         sent = []
         for partition in range(2):
             task("query", batch, partition)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from penstock.broker.queries.declarations import Declarations
 from penstock.broker.queries.query import Declared
 from penstock.log.arrow import schema_of
-from penstock.sql.catalog import Span, Stream
+from penstock.sql.catalog import PartitionRange, Stream
 
 _IDENTITIES = itertools.count()
 
@@ -51,7 +51,8 @@ class MemoryStream:
         self._catalog = catalog
         self._lost = bool(topic.starts)
         self.partitions = [
-            Span(number, topic.starts.get(number, 0), catalog.end(topic, number)) for number in range(topic.partitions)
+            PartitionRange(number, topic.starts.get(number, 0), catalog.end(topic, number))
+            for number in range(topic.partitions)
         ]
 
     def first_position(self) -> int:

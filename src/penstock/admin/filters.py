@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from penstock.admin.record_view import HeaderView, RecordView
-from penstock.admin.where import Where
+from penstock.admin.where_expression import WhereExpression
 from penstock.broker.errors import InvalidArgument
 from penstock.broker.fetch.filters import MAX_CHARACTERS, Filter, compile_filter
 
@@ -44,7 +44,7 @@ class RecordFilter:
         self._headers = [_header(text) for text in condition.header]
         self._text: Filter | None = compile_filter(condition.text) if condition.text else None
         self._path = _path(condition.path) if condition.path else None
-        self._where = Where(condition.where) if condition.where else None
+        self._where = WhereExpression(condition.where) if condition.where else None
 
     def __call__(self, record: RecordView) -> bool:
         key, value, headers = record.key, record.value, record.headers

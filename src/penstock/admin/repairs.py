@@ -64,7 +64,7 @@ class RepairRoutes:
             else:
                 tables.repair(identity, scope, topic, checksums=request.body.checksums)
                 self._broker.audit.note(identity, "table.repair", scope=scope, resource=topic, action="repair")
-            watch, job.withdraw = tables.watch(identity, scope, topic, partial(_tell, job), verify=verify)
+            watch, job.withdraw = tables.watch(identity, scope, topic, partial(_report_progress, job), verify=verify)
 
             def wait() -> Steps:
                 status: RepairStatus = yield watch
@@ -81,5 +81,5 @@ class RepairRoutes:
         return json_reply(self._broker.tables.repair_status(request.identity, request.scope, request.names["topic"]))
 
 
-def _tell(job: Job, checked: int, total: int) -> None:
+def _report_progress(job: Job, checked: int, total: int) -> None:
     job.progress.done, job.progress.total = checked, total

@@ -95,7 +95,7 @@ class Broker:
         """`engine` must be open and not read from yet. Raises LogError or StateUnreadable if its state cannot
         be read.
         """
-        self.settings = settings
+        self._settings = settings
         self.limits = settings.limits
         self.executor = executor
         self.scheduler = scheduler
@@ -122,7 +122,7 @@ class Broker:
         self.queries = Queries(capability, self.state_log, self.access, settings.queries, self.metrics, monotonic)
 
     def _add_security(self) -> None:
-        state_log, settings, clock = self.state_log, self.settings, self._clock
+        state_log, settings, clock = self.state_log, self._settings, self._clock
         user_access = UserAccess(state_log, settings.users)
         self.access = Access(
             settings.access.enforced,
@@ -146,7 +146,7 @@ class Broker:
 
     def _add_topics(self) -> None:
         """Topics, and the services affected by the deletion of a topic."""
-        state_log, limits, settings = self.state_log, self.limits, self.settings
+        state_log, limits, settings = self.state_log, self.limits, self._settings
         self.group_membership = GroupMembership(limits)
         self.partitioner = Partitioner()
         self.rate_limits = RateLimits(limits, self.metrics)
@@ -177,7 +177,7 @@ class Broker:
         self.unsendable = UnsendableRecords(metrics, clock)
         self.transactions = Transactions(
             *(state_log, access, validator, partitioner, limits, metrics, clock, self.audit),
-            auto_create_topics=self.settings.auto_create_topics,
+            auto_create_topics=self._settings.auto_create_topics,
         )
         self.delays = Delays(state_log, access, validator, partitioner, limits, metrics, clock, executor)
         self.dead_letters = DeadLetters(state_log, access, validator, partitioner, limits, metrics, clock, self.audit)
@@ -189,7 +189,7 @@ class Broker:
         self.groups = Groups(state_log, access, self.group_membership, limits, self.audit)
         self.subscriptions = Subscriptions(state_log, access, self.group_membership, limits, self._clock)
         self.queues = Queues(
-            *(state_log, access, self.topics, self.settings.queues, limits, self.metrics, self._clock, self.executor)
+            *(state_log, access, self.topics, self._settings.queues, limits, self.metrics, self._clock, self.executor)
         )
 
     # -- callbacks of the services

@@ -18,7 +18,7 @@ from penstock.log.errors import LogError
 from penstock.log.files import OsFiles
 from penstock.log.lock import DirectoryLock
 from penstock.log.repair import repair as repair_log
-from penstock.log.verify import Report
+from penstock.log.verify import LogReport
 from penstock.log.verify import verify as verify_log
 
 app = typer.Typer(
@@ -94,12 +94,12 @@ def stopped(root: str) -> Iterator[None]:
         fail(f"{error.filename or root}: {error.strerror}")
 
 
-def _verified(files: OsFiles) -> Report:
+def _verified(files: OsFiles) -> LogReport:
     with progress_to("verifying files") as show:
         return verify_log(files, show)
 
 
-def _print_report(root: str, report: Report) -> None:
+def _print_report(root: str, report: LogReport) -> None:
     typer.echo(f"{root}: {report.files} files, {report.groups} commit groups, {report.records} records")
     for finding in report.findings:
         kind = "note" if finding.harmless else "damage"

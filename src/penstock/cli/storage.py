@@ -17,7 +17,7 @@ from penstock.cli.progress import progress_steps
 
 if TYPE_CHECKING:
     from penstock.config.settings import Settings
-    from penstock.log.kafka.checkpoint import Source
+    from penstock.log.kafka.checkpoint import JournalSource
     from penstock.log.kafka.client import KafkaJournal
     from penstock.log.kafka.copy import Compared
     from penstock.log.tables.copy import TableFiles
@@ -132,7 +132,7 @@ class _Copy:
         settings: Settings,
         ends: CopyEnds,
         journal: KafkaJournal,
-        source: Source,
+        source: JournalSource,
         progress: Callable[[str, int, int], None],
     ) -> None:
         from penstock.config.broker import table_policy

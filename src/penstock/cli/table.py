@@ -43,7 +43,7 @@ if TYPE_CHECKING:  # what reads tables takes a while to load: only when it is ne
     from penstock.config.settings import Settings
     from penstock.log.tables.location import TableRef
     from penstock.log.tables.table import Table
-    from penstock.log.tables.verify import Outcome
+    from penstock.log.tables.verify import Verification
 
 app = typer.Typer(
     help=f"List, show, verify and repair the Delta tables of topics. {WAYS}\n\n"
@@ -348,7 +348,7 @@ def _print_report(name: str, report: RepairReport) -> None:
         typer.echo(f"  damage: {line}")
 
 
-def _print_outcome(topic: Topic, outcome: Outcome) -> None:
+def _print_outcome(topic: Topic, outcome: Verification) -> None:
     if outcome.version is None and outcome.sound:
         typer.echo(f"{_shown(topic)}: no table yet")
         return

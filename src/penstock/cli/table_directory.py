@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # what reads tables takes a while to load: only when it is ne
     from penstock.broker.tables.table import RepairReport, TablePolicy, TypedReport
     from penstock.config.settings import Settings
     from penstock.log.tables.location import TableRef
-    from penstock.log.tables.verify import Outcome
+    from penstock.log.tables.verify import Verification
 
 _TRIES: Final = 5  # a running broker changes files while they are read
 
@@ -80,7 +80,7 @@ def report_read_errors() -> Iterator[None]:
         fail(f"{error.filename or 'reading'}: {error.strerror or error}")
 
 
-def verified(directory: TableDirectory, topic: Topic, progress: Progress | None) -> Outcome:
+def verified(directory: TableDirectory, topic: Topic, progress: Progress | None) -> Verification:
     from penstock.log.engine import partition_id
     from penstock.log.tables.verify import verify as verify_table
 

@@ -33,7 +33,7 @@ from penstock.flight.errors import (
     TopicMissing,
 )
 from penstock.flight.log import Published, SchemaText, Staged, TableInfo, TopicPartition
-from penstock.flight.reading import Lost, NotWritten, Reader, Source, shares
+from penstock.flight.reading import Lost, NotWritten, PartitionSource, Reader, shares
 from penstock.log.arrow import VisibleRows
 from penstock.log.engine import Bounds, partition_id
 from penstock.log.errors import LogError, OffsetOutOfRange, TableDamaged, TableUnreadable
@@ -129,7 +129,7 @@ class DirectoryLog:
         return self._read(source, start, end, columns, _visible_rows(view))
 
     def _read(
-        self, source: Source, start: int, end: int, columns: Sequence[str], view: VisibleRows
+        self, source: PartitionSource, start: int, end: int, columns: Sequence[str], view: VisibleRows
     ) -> Iterator[pa.RecordBatch]:
         with _plainly(self._path):
             yield from self._reader.read(source, start, end, columns, view)
@@ -185,13 +185,13 @@ class DirectoryLog:
             "`bootstrap.servers` instead of `path`"
         )
 
-    def _source(self, tp: TopicPartition) -> tuple[Topic, Source]:
+    def _source(self, tp: TopicPartition) -> tuple[Topic, PartitionSource]:
         topic = topic_rules.find_partition(self._offline.state, self._scope, tp.topic, tp.partition)
         partition = partition_id(topic.id, tp.partition)
         start, end = self._offline.bounds(partition)
-        return topic, Source(partition, topic.name, self._table_ref(topic), start, end)
+        return topic, PartitionSource(partition, topic.name, self._table_ref(topic), start, end)
 
-    def _check_table(self, source: Source, start: int, end: int) -> None:
+    def _check_table(self, source: PartitionSource, start: int, end: int) -> None:
         """Check that the table exists: records that are in no segment must be in it. A missing table was moved, not
         lost.
         """

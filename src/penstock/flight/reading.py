@@ -48,7 +48,7 @@ class Lost(Exception):
         self.start = start
 
 
-class Source(NamedTuple):
+class PartitionSource(NamedTuple):
     """A partition to be read."""
 
     partition: PartitionId
@@ -85,7 +85,7 @@ class Reader:
 
     def read(
         self,
-        source: Source,
+        source: PartitionSource,
         start: int,
         end: int,
         columns: Sequence[str],
@@ -115,7 +115,7 @@ class Reader:
                     )
                 time.sleep(POLL)
 
-    def _run(self, source: Source, at: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def _run(self, source: PartitionSource, at: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Batches from `at` on, as far as one place has them, the table or the journal. Empty if the caller should
         retry.
         """
@@ -138,7 +138,7 @@ class Reader:
         return self._from_table(table, source, at, min(end, reaches), columns)
 
     def _from_table(
-        self, table: Table, source: Source, at: int, end: int, columns: Sequence[str]
+        self, table: Table, source: PartitionSource, at: int, end: int, columns: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
         number = number_of(source.partition)
         with self._telling_damage():
@@ -160,7 +160,7 @@ class Reader:
 
     # -- by time and by size
 
-    def offset_at(self, source: Source, timestamp: int) -> int | None:
+    def offset_at(self, source: PartitionSource, timestamp: int) -> int | None:
         """The first offset of the partition whose record is not older than `timestamp` (µs)."""
         first = self._journal_start(source)
         if source.start < first:
@@ -170,9 +170,9 @@ class Reader:
             if found is not None and found < min(first, reaches, source.end):
                 return found
         at = max(first, source.start)
-        return self._patiently(lambda: self.tailer.offset_at(source.partition, timestamp, at, source.end))
+        return self._retry_until_written(lambda: self.tailer.offset_at(source.partition, timestamp, at, source.end))
 
-    def offset_after(self, source: Source, start: int, end: int, max_bytes: int) -> int:
+    def offset_after(self, source: PartitionSource, start: int, end: int, max_bytes: int) -> int:
         """The offset about `max_bytes` after `start`; greater than `start`, if that is below `end`."""
         start, end = max(start, source.start), min(end, source.end)
         first = self._journal_start(source)
@@ -194,11 +194,11 @@ class Reader:
         if at >= end:
             return max(at, start)
         place = max(at, first)
-        return self._patiently(lambda: self.tailer.offset_after(source.partition, place, end, left))
+        return self._retry_until_written(lambda: self.tailer.offset_after(source.partition, place, end, left))
 
     # -- from metadata, without reading records
 
-    def offset_of(self, source: Source, position: int) -> int:
+    def offset_of(self, source: PartitionSource, position: int) -> int:
         """The partition's end at this global position: the first offset whose record is in a commit group that ends
         after it; the partition's current end if there is none.
         """
@@ -206,13 +206,13 @@ class Reader:
             first = min(max(self._journal_start(source), source.start), source.end)
             try:
                 look = partial(header_scan.offset_of, self.tailer, source.partition, position, first, source.end)
-                found = self._patiently(look)
+                found = self._retry_until_written(look)
             except OffsetOutOfRange:
                 self.tailer.refresh()  # segments were removed meanwhile: their records are in the table now
                 continue
             return found if found > first else self._offset_in_table(source, position, first)
 
-    def _offset_in_table(self, source: Source, position: int, end: int) -> int:
+    def _offset_in_table(self, source: PartitionSource, position: int, end: int) -> int:
         low, high = source.start, end
         if low >= high:
             return low
@@ -227,7 +227,7 @@ class Reader:
                     high = middle
             return low + int(np.searchsorted(_positions(table, number, low, high), position)) if low < high else low
 
-    def may_expire(self, source: Source, start: int, end: int) -> bool:
+    def may_expire(self, source: PartitionSource, start: int, end: int) -> bool:
         """Whether a record from `start` to `end` has its own expiry. True if in doubt."""
         first = min(max(self._journal_start(source), start), end)
         if start < first:
@@ -235,18 +235,18 @@ class Reader:
             if any(file.may_expire for file in files if file.first < first and file.end > start):
                 return True
         try:
-            return self._patiently(partial(header_scan.may_expire, self.tailer, source.partition, first, end))
+            return self._retry_until_written(partial(header_scan.may_expire, self.tailer, source.partition, first, end))
         except OffsetOutOfRange:
             return True
 
-    def _table_with(self, source: Source, start: int, end: int) -> Table:
+    def _table_with(self, source: PartitionSource, start: int, end: int) -> Table:
         """The topic's table, which must have these offsets. Raises Lost."""
         table, reaches = self._reaching(source, end - 1)
         if table is None or reaches < end:
             raise Lost(start, end)
         return table
 
-    def _journal_start(self, source: Source) -> int:
+    def _journal_start(self, source: PartitionSource) -> int:
         """The first offset in the journal; the partition's end if there is none."""
         known = self.tailer.extent(source.partition)
         if known is None or known[1] < source.end:
@@ -254,7 +254,7 @@ class Reader:
             known = self.tailer.extent(source.partition)
         return source.end if known is None else min(known[0], source.end)
 
-    def _patiently(self, look: Callable[[], T]) -> T:
+    def _retry_until_written(self, look: Callable[[], T]) -> T:
         """Retry until a committed record is in a file, up to a timeout."""
         limit = time.monotonic() + self._catch_up_seconds
         while True:
@@ -268,11 +268,11 @@ class Reader:
 
     # -- tables
 
-    def reaches(self, source: Source, offset: int) -> bool:
+    def reaches(self, source: PartitionSource, offset: int) -> bool:
         """Whether the topic's table has everything below `offset`."""
         return self._reaching(source, offset - 1)[1] >= offset
 
-    def _reaching(self, source: Source, offset: int) -> tuple[Table | None, int]:
+    def _reaching(self, source: PartitionSource, offset: int) -> tuple[Table | None, int]:
         """The topic's table, and its end in the partition; reopened if the cached one does not reach `offset`."""
         if source.table is None:
             return None, 0

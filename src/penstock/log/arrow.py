@@ -67,7 +67,7 @@ def record_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The records of one partition of `topic`, any `columns` of `STORED`, at most `rows` at a time. For `position` the
     slices need their `group_end`."""
-    pile = _Pile(topic, columns)
+    pile = _SliceBuffer(topic, columns)
     for part in slices:
         if len(part) >= _WHOLE:
             yield from pile.take()
@@ -80,7 +80,7 @@ def record_batches(
     yield from pile.take()
 
 
-class _Pile:
+class _SliceBuffer:
     """Collects small slices for one record batch."""
 
     def __init__(self, topic: str, columns: Sequence[str]) -> None:

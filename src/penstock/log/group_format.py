@@ -97,21 +97,6 @@ def encode_header(salt: int, header: GroupHeader) -> bytes:
     return GROUP_MAGIC + crc32c(checked).to_bytes(4, "little") + checked
 
 
-def encode_group(
-    salt: int,
-    number: int,
-    synced_through: int,
-    position: int,
-    timestamp: int,
-    length: int,
-    entries: Sequence[bytes],
-    advance: int,
-) -> bytes:
-    """A whole group: its header, and the entries."""
-    head = encode_group_header(salt, number, synced_through, position, timestamp, length, entries, advance)
-    return b"".join((head, *entries))
-
-
 def encode_group_header(
     salt: int,
     number: int,

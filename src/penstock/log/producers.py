@@ -28,7 +28,7 @@ class Produced(msgspec.Struct, frozen=True, tag="p", array_like=True):
     owner: bytes = b""  # for fair eviction, see `KNOWN_PRODUCERS`
 
 
-class Known(msgspec.Struct, frozen=True, array_like=True):
+class ProducerState(msgspec.Struct, frozen=True, array_like=True):
     """The last appends of one producer, newest last."""
 
     epoch: int
@@ -37,9 +37,9 @@ class Known(msgspec.Struct, frozen=True, array_like=True):
 
 class ProducerTable:
     def __init__(self) -> None:
-        self._known: dict[bytes, Known] = {}  # in order of last use
+        self._known: dict[bytes, ProducerState] = {}  # in order of last use
         self._owned: dict[bytes, dict[bytes, None]] = {}  # by owner, in the same order
-        self._undo: list[tuple[bytes, Known | None, bytes | None, Known | None]] = []
+        self._undo: list[tuple[bytes, ProducerState | None, bytes | None, ProducerState | None]] = []
         self.uncommitted: dict[tuple[bytes, int, int], CommitGroup] = {}
 
     def check(self, producer: Producer) -> tuple[Produced, CommitGroup | None] | None:
@@ -75,9 +75,9 @@ class ProducerTable:
             self._disown(produced.producer, known)
         self._owned.setdefault(produced.owner, {})[produced.producer] = None
         earlier = known.appends[-(KNOWN_APPENDS - 1) :] if known and known.epoch == produced.epoch else ()
-        self._known[produced.producer] = Known(produced.epoch, (*earlier, produced))
+        self._known[produced.producer] = ProducerState(produced.epoch, (*earlier, produced))
 
-    def _evict(self) -> tuple[bytes, Known]:
+    def _evict(self) -> tuple[bytes, ProducerState]:
         """Evict a producer of the owner with the most, so that no owner can evict those of others."""
         largest = max(self._owned.values(), key=len)
         oldest = next(iter(largest))
@@ -85,7 +85,7 @@ class ProducerTable:
         self._disown(oldest, known)
         return oldest, known
 
-    def _disown(self, producer: bytes, known: Known) -> None:
+    def _disown(self, producer: bytes, known: ProducerState) -> None:
         owner = known.appends[-1].owner
         del self._owned[owner][producer]
         if not self._owned[owner]:
@@ -120,9 +120,9 @@ class ProducerTable:
         self.uncommitted.clear()
         self._index()
 
-    def dump(self) -> list[tuple[bytes, Known]]:
+    def dump(self) -> list[tuple[bytes, ProducerState]]:
         return list(self._known.items())
 
-    def load(self, dumped: list[tuple[bytes, Known]]) -> None:
+    def load(self, dumped: list[tuple[bytes, ProducerState]]) -> None:
         self._known = dict(dumped)
         self._index()

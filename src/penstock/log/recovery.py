@@ -52,7 +52,7 @@ class OpenedLog:
 
 
 @dataclass(slots=True)
-class View:
+class LogState:
     """The log's own state: producers, table ends, offset ranges."""
 
     ranges: dict[int, tuple[int, int]]  # of each partition: log start and next offset
@@ -276,7 +276,7 @@ def rebuild(
     snapshot: Snapshot | None,
     events: Iterator[tuple[int, bytes]],
     others: list[bytes],
-) -> View:
+) -> LogState:
     """The log's state after the last group: from the snapshot, the events after it, and the files. Events of other
     owners are appended to `others`. The files may begin above a log start if a table has the rest."""
     first, last = files[0], files[-1]
@@ -323,7 +323,7 @@ def rebuild(
             reason = f"offsets {high} to {end - 1} of a partition are missing"
             raise LogDamaged(last.path, last.index.end_position, reason)
         complete[partition] = (min(start, high), high)
-    return View(complete, dropped, producers, table_ends)
+    return LogState(complete, dropped, producers, table_ends)
 
 
 def newest_timestamps(files: list[Segment], table_ends: TableEnds) -> dict[int, int]:

@@ -19,12 +19,12 @@ from penstock.log.recovery import batches, table_ends
 from penstock.log.scan import Scan
 from penstock.log.segment import Segment, index_path, journal_path
 from penstock.log.tiering_state import NONE, TableEnd, TableEnds
-from penstock.log.verify import Report, verify
+from penstock.log.verify import LogReport, verify
 
 _CHUNK: Final = 4 << 20
 
 
-def repair(files: Files, keep: str) -> Report:
+def repair(files: Files, keep: str) -> LogReport:
     """Returns the damage found before any change.
 
     Everything that is removed or changed is first copied, whole, into the directory `keep`. Raises LogError, without

@@ -13,7 +13,7 @@ import msgspec
 
 from penstock.log.checksum import crc32c
 from penstock.log.files import Files, replace
-from penstock.log.producers import Known
+from penstock.log.producers import ProducerState
 from penstock.log.tiering_state import TableEnd
 from penstock.typed_decoding import decode_msgpack
 
@@ -31,7 +31,7 @@ class Snapshot(msgspec.Struct, array_like=True):
     group: int
     ranges: dict[int, tuple[int, int]]  # of each partition: log start and next offset
     dropped: list[int]  # partitions to forget when no file has them
-    producers: list[tuple[bytes, Known]]
+    producers: list[tuple[bytes, ProducerState]]
     core: bytes
     table_ends: dict[int, TableEnd] = {}  # end of each partition in its table
 

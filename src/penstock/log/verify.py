@@ -26,7 +26,7 @@ class Finding:
 
 
 @dataclass(slots=True)
-class Report:
+class LogReport:
     findings: list[Finding] = field(default_factory=list)
     files: int = 0
     groups: int = 0
@@ -38,9 +38,9 @@ class Report:
         return [finding for finding in self.findings if not finding.harmless]
 
 
-def verify(files: Files, progress: Callable[[int, int], None] | None = None) -> Report:
+def verify(files: Files, progress: Callable[[int, int], None] | None = None) -> LogReport:
     """Read everything. `progress` is called with the number of files done, and the total."""
-    report = Report()
+    report = LogReport()
     sequences = segment.sequences(files) if segment.DIRECTORY in files.list("") else []
     opened: list[Segment] = []  # contiguous up to now
     held: dict[int, tuple[int, int]] = {}
@@ -76,7 +76,7 @@ def verify(files: Files, progress: Callable[[int, int], None] | None = None) -> 
     return report
 
 
-def _check_view(files: Files, opened: list[Segment], held: dict[int, tuple[int, int]], report: Report) -> None:
+def _check_view(files: Files, opened: list[Segment], held: dict[int, tuple[int, int]], report: LogReport) -> None:
     """Check that snapshot, events and files are consistent."""
     try:
         snapshot, _ = snapshots.newest(files)
@@ -86,7 +86,7 @@ def _check_view(files: Files, opened: list[Segment], held: dict[int, tuple[int, 
         report.findings.append(Finding(error.path, error.position, error.reason))
 
 
-def _check_file(file: Segment, held: dict[int, tuple[int, int]], report: Report) -> Scan:
+def _check_file(file: Segment, held: dict[int, tuple[int, int]], report: LogReport) -> Scan:
     scan = Scan(file)
     report.last_group = file.first_group - 1
     for group in scan.groups():
@@ -102,14 +102,14 @@ def _check_file(file: Segment, held: dict[int, tuple[int, int]], report: Report)
     return scan
 
 
-def _check_seam(file: Segment, scan: Scan, following: Segment, report: Report) -> None:
+def _check_seam(file: Segment, scan: Scan, following: Segment, report: LogReport) -> None:
     if (scan.next_group, scan.next_position) != (following.first_group, following.first_position):
         reason = scan.broken or "the file ends early"
         reason += f", but {following.path} goes on with group {following.first_group}"
         report.findings.append(Finding(file.path, scan.end, reason))
 
 
-def _check_end(file: Segment, scan: Scan, report: Report) -> None:
+def _check_end(file: Segment, scan: Scan, report: LogReport) -> None:
     if scan.ended:
         report.findings.append(Finding(journal_path(file.sequence + 1), 0, "the file is missing"))
         return
@@ -123,7 +123,7 @@ def _check_end(file: Segment, scan: Scan, report: Report) -> None:
         report.findings.append(Finding(file.path, scan.end, reason, harmless=True))
 
 
-def _check_index(files: Files, file: Segment, scan: Scan, *, is_last: bool, report: Report) -> None:
+def _check_index(files: Files, file: Segment, scan: Scan, *, is_last: bool, report: LogReport) -> None:
     path = index_path(file.sequence)
     try:
         with contextlib.closing(files.open(path, writable=False)) as side:
@@ -137,7 +137,7 @@ def _check_index(files: Files, file: Segment, scan: Scan, *, is_last: bool, repo
         report.findings.append(Finding(path, 0, "the index does not belong to its file", harmless=True))
 
 
-def _check_snapshots(files: Files, report: Report) -> None:
+def _check_snapshots(files: Files, report: LogReport) -> None:
     for group in snapshots.groups(files):
         path = snapshots.snapshot_path(group)
         if snapshots.load(files, group) is None:

@@ -7,7 +7,7 @@ import time
 from typing import Final
 
 from penstock.clients import blipmq
-from penstock.mirror.ends import Batch, Destination, Part, Source
+from penstock.mirror.ends import Destination, MirrorBatch, Part, Source
 from penstock.mirror.login import credentials, tls
 from penstock.mirror.progress import StateFile
 from penstock.mirror.records import Chunk, MirrorRecord
@@ -82,7 +82,7 @@ class BlipMqDestination(Destination):
     def create(self, topic: str, partitions: int) -> int:  # noqa: ARG002 - created at first use
         return 1
 
-    def write(self, batch: Batch) -> None:
+    def write(self, batch: MirrorBatch) -> None:
         self._client.publish_many(batch.topic, [record.value for record in batch.records])
         self._client.flush()
 

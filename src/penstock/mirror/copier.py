@@ -16,10 +16,11 @@ from typing import Final, Literal, TypeAlias
 
 from penstock.clients._core.errors import ConnectionFailed, OutcomeUnknown, ReplyError
 from penstock.mirror import progress
-from penstock.mirror.ends import MAX_BYTES, MAX_RECORDS, Batch, MirrorEnds
+from penstock.mirror.ends import MAX_BYTES, MAX_RECORDS, MirrorBatch, MirrorEnds
 from penstock.mirror.errors import Unsupported
 from penstock.mirror.progress import Intent, StateFile
 from penstock.mirror.records import Chunk, MirrorRecord, with_origin
+from penstock.retry import RetryPolicy, no_jitter
 
 Start: TypeAlias = Literal["earliest", "latest"] | int | datetime
 
@@ -27,8 +28,8 @@ SILENCE: Final = 2.0  # seconds without a record after which a source of unknown
 WAIT: Final = 1.0  # seconds that a follower with a single partition waits for records
 PAUSE: Final = 0.2  # seconds between two rounds of a follower that found nothing
 REFUSALS: Final = 3  # of the same batch, until the mirror fails
-RETRY_SECONDS: Final = (0.1, 5.0)  # after the first failure, and the maximum
-PATIENCE: Final = 120.0  # seconds that a broker may be unreachable, unless following
+RETRY: Final = RetryPolicy(base=0.1, cap=5.0, random=no_jitter)  # its number of attempts is not used
+GIVE_UP_SECONDS: Final = 120.0  # seconds that a broker may be unreachable, unless following
 
 
 @dataclass(slots=True)
@@ -96,12 +97,12 @@ class Copier:
 
     def run(self) -> int:
         """Copy until everything is done, or forever. Returns the number of records."""
-        self._patiently(self._prepare)
+        self._with_retries(self._prepare)
         while not all(part.done for part in self.partitions):
             moved = 0
             for part in self.partitions:
                 if not part.done:
-                    moved += self._patiently(lambda part=part: self._step(part), part)  # type: ignore[misc]
+                    moved += self._with_retries(lambda part=part: self._step(part), part)  # type: ignore[misc]
             if not moved and len(self.partitions) > 1 and not all(part.done for part in self.partitions):
                 time.sleep(PAUSE)
         return sum(part.copied for part in self.partitions)
@@ -178,11 +179,11 @@ class Copier:
             destination.write(batch)
         part.number += 1
 
-    def _batch(self, part: PartitionCopy, records: Sequence[MirrorRecord], intent: Intent) -> Batch:
+    def _batch(self, part: PartitionCopy, records: Sequence[MirrorRecord], intent: Intent) -> MirrorBatch:
         if self._origin:
             records = [with_origin(each, part.topic, part.partition) for each in records]
         where = (part.target, part.target_partition)
-        return Batch(*where, records, part.producer, intent.epoch, intent.number, intent.end)
+        return MirrorBatch(*where, records, part.producer, intent.epoch, intent.number, intent.end)
 
     # -- start position
 
@@ -273,28 +274,28 @@ class Copier:
 
     # -- failures
 
-    def _patiently(self, work: Callable[[], int], part: PartitionCopy | None = None) -> int:
+    def _with_retries(self, work: Callable[[], int], part: PartitionCopy | None = None) -> int:
         """Execute `work`; after a failure of either end, wait and resume from what is stored."""
-        refusals, pause = 0, RETRY_SECONDS[0]
-        deadline = time.monotonic() + PATIENCE
+        refusals = failures = 0
+        deadline = time.monotonic() + GIVE_UP_SECONDS
         while True:
             try:
                 return work()
             except (ConnectionFailed, OutcomeUnknown, OSError) as error:
                 if not self._follow and time.monotonic() > deadline:
                     raise
-                if pause == RETRY_SECONDS[0]:
+                if not failures:
                     self._say(f"waiting for the broker: {error}")
             except ReplyError as error:
                 refusals += 1
                 if refusals >= REFUSALS:
                     raise
-                if pause == RETRY_SECONDS[0]:
+                if not failures:
                     self._say(f"trying again: {error}")
             if part is not None:
                 part.position = -1 if self._ends.source.replayable else part.position
-            time.sleep(pause)
-            pause = min(pause * 2, RETRY_SECONDS[1])
+            time.sleep(RETRY.delay(failures))
+            failures += 1
 
 
 def _cut(chunk: Chunk) -> Chunk:

@@ -52,7 +52,7 @@ class Source(ABC):
     def close(self) -> None: ...
 
 
-class Batch(NamedTuple):
+class MirrorBatch(NamedTuple):
     """Records for one partition of a destination, with a number for destinations that deduplicate."""
 
     topic: str
@@ -88,11 +88,11 @@ class Destination(ABC):
         self.create(topic, 1)
 
     @abstractmethod
-    def write(self, batch: Batch) -> None:
+    def write(self, batch: MirrorBatch) -> None:
         """Store a batch, and wait until all of it is stored. Raises a PenstockError if it is not, or if the outcome is
         unknown."""
 
-    def write_with_progress(self, batch: Batch, topic: str, progress: bytes) -> None:
+    def write_with_progress(self, batch: MirrorBatch, topic: str, progress: bytes) -> None:
         """Store a batch, and its progress in a separate topic, atomically. Raises like `write`."""
         raise NotImplementedError
 
@@ -111,7 +111,7 @@ class Destination(ABC):
 
     def append(self, topic: str, partition: int, value: bytes) -> None:
         """Store one record; a retry may store it twice."""
-        self.write(Batch(topic, partition, [MirrorRecord(0, value)], "", 0, 0, self.end(topic, partition)))
+        self.write(MirrorBatch(topic, partition, [MirrorRecord(0, value)], "", 0, 0, self.end(topic, partition)))
 
     @abstractmethod
     def close(self) -> None: ...

@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from penstock.clients.felix import FelixClient, Subscription
-from penstock.mirror.ends import Batch, Destination, Part, Source
+from penstock.mirror.ends import Destination, MirrorBatch, Part, Source
 from penstock.mirror.errors import MirrorError, Unsupported
 from penstock.mirror.login import credentials
 from penstock.mirror.records import Chunk, MirrorRecord
@@ -87,7 +87,7 @@ class FelixDestination(Destination):
     def create(self, topic: str, partitions: int) -> int:  # noqa: ARG002 - a stream is created at first use
         return 1
 
-    def write(self, batch: Batch) -> None:
+    def write(self, batch: MirrorBatch) -> None:
         for key, records in groupby(batch.records, key=lambda record: record.key):  # a batch has a single key
             self._client.publish_many(batch.topic, [record.value for record in records], key=key)
 

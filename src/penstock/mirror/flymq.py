@@ -10,7 +10,7 @@ from typing import Any, Final
 from penstock.clients import flymq
 from penstock.clients._core.errors import PenstockError
 from penstock.clients.flymq import requests
-from penstock.mirror.ends import MAX_RECORDS, Batch, Destination, Part, Source
+from penstock.mirror.ends import MAX_RECORDS, Destination, MirrorBatch, Part, Source
 from penstock.mirror.errors import MirrorError
 from penstock.mirror.login import credentials, tls
 from penstock.mirror.records import Chunk, MirrorRecord
@@ -91,7 +91,7 @@ class FlyMqDestination(_FlyMq, Destination):
         self._client.create_topic(topic, partitions)  # an existing one is not changed
         return len(self._partitions(topic))
 
-    def write(self, batch: Batch) -> None:
+    def write(self, batch: MirrorBatch) -> None:
         """Pipelines single records, as the original has no batches. If one fails, later ones may be stored."""
         specs = [requests.produce(batch.topic, record.value, record.key, batch.partition) for record in batch.records]
         for at in range(0, len(specs), IN_FLIGHT):
@@ -116,7 +116,7 @@ class PenstockDestination(FlyMqDestination):
     carries = frozenset[Part]({"keys", "headers", "partitions"})
     numbered = True
 
-    def write(self, batch: Batch) -> None:
+    def write(self, batch: MirrorBatch) -> None:
         records = batch.records
         self._client.call(
             requests.produce_records(

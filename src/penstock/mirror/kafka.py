@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, Final, NoReturn
 
 from penstock.clients._core.errors import ConnectionFailed, OutcomeUnknown, PenstockError, ReplyError
-from penstock.mirror.ends import MAX_BYTES, Batch, Destination, Part, Source
+from penstock.mirror.ends import MAX_BYTES, Destination, MirrorBatch, Part, Source
 from penstock.mirror.errors import MirrorError
 from penstock.mirror.records import Chunk, MirrorRecord
 from penstock.mirror.url import Location
@@ -326,13 +326,13 @@ class KafkaDestination(Destination):
         """One for all partitions of a topic: two runs of the same mirror share it."""
         return f"penstock-{producer.rpartition('-')[0]}-{target}"
 
-    def write(self, batch: Batch) -> None:
+    def write(self, batch: MirrorBatch) -> None:
         self._write(batch, None, b"")
 
-    def write_with_progress(self, batch: Batch, topic: str, progress: bytes) -> None:
+    def write_with_progress(self, batch: MirrorBatch, topic: str, progress: bytes) -> None:
         self._write(batch, topic, progress)
 
-    def _write(self, batch: Batch, topic: str | None, progress: bytes) -> None:
+    def _write(self, batch: MirrorBatch, topic: str | None, progress: bytes) -> None:
         self.fence(batch.topic, batch.producer)
         transactional_id = self._transactional_id(batch.topic, batch.producer)
         producer = self._producers.pop(transactional_id)  # after an error another producer finds out the outcome

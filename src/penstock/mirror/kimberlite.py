@@ -7,7 +7,7 @@ import time
 from typing import Final
 
 from penstock.clients import kimberlite
-from penstock.mirror.ends import MAX_BYTES, MAX_RECORDS, Batch, Destination, Part, Source
+from penstock.mirror.ends import MAX_BYTES, MAX_RECORDS, Destination, MirrorBatch, Part, Source
 from penstock.mirror.errors import MirrorError
 from penstock.mirror.login import credentials, tls
 from penstock.mirror.records import Chunk, MirrorRecord
@@ -79,7 +79,7 @@ class KimberliteDestination(Destination):
         self._stream(topic)
         return 1
 
-    def write(self, batch: Batch) -> None:
+    def write(self, batch: MirrorBatch) -> None:
         """Append only if the stream still ends at the same offset: so an earlier attempt that arrived late is not
         stored twice."""
         values = [record.value for record in batch.records]

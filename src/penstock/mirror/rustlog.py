@@ -6,7 +6,7 @@ import time
 from typing import Final
 
 from penstock.clients import rustlog
-from penstock.mirror.ends import MAX_BYTES, Batch, Destination, Part, Source
+from penstock.mirror.ends import MAX_BYTES, Destination, MirrorBatch, Part, Source
 from penstock.mirror.errors import MirrorError
 from penstock.mirror.login import tls
 from penstock.mirror.records import Chunk, MirrorRecord
@@ -75,7 +75,7 @@ class RustLogDestination(Destination):
                 raise
         return partitions
 
-    def write(self, batch: Batch) -> None:
+    def write(self, batch: MirrorBatch) -> None:
         self._client.produce(batch.topic, batch.partition, [record.value for record in batch.records])
 
     def end(self, topic: str, partition: int) -> int:

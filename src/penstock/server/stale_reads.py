@@ -59,7 +59,7 @@ class StaleReads:
             executor=ThreadExecutor(self._loop, self._threads),
             scheduler=self._loop,
         )
-        cell.on_group = lambda group: broker.state_log.follow(group.core_events)
+        cell.watch(lambda group: broker.state_log.follow(group.core_events))
         settings = flight_settings(self._settings, self._data_dir, self._endpoint.host, self._endpoint.port)
         self._worker = FlightWorker(broker, msgspec.structs.replace(settings, standby=True))
         if self._settings.sql.enabled:

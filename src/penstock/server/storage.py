@@ -28,7 +28,7 @@ from penstock.log.errors import LogUnavailable
 from penstock.log.file_engine import FileEngine
 from penstock.log.files import OsFiles
 from penstock.log.kafka.cell import Cell
-from penstock.log.kafka.checkpoint import Source, refuse_cache
+from penstock.log.kafka.checkpoint import JournalSource, refuse_cache
 from penstock.log.kafka.journal import JournalTrimmed
 from penstock.log.kafka.opening import CellOpening
 from penstock.log.kafka.url import parse
@@ -81,7 +81,7 @@ async def open_engine(
     return await loop.run_in_executor(threads, _Opening(settings, data_dir, loop, standby, doors).run)
 
 
-def open_journal(settings: Settings, url: str, *, create: bool = True) -> tuple[KafkaJournal, Source]:
+def open_journal(settings: Settings, url: str, *, create: bool = True) -> tuple[KafkaJournal, JournalSource]:
     """The journal at a URL; with `create`, missing topics are created. Blocks; raises LogError or StartFailed."""
     try:
         from penstock.log.kafka.client import KafkaJournal
@@ -134,7 +134,7 @@ class _Opening:
             except JournalTrimmed as error:
                 logger.warning("%s: the data directory is filled anew", error)
 
-    def _own(self, journal: KafkaJournal, source: Source, log: LogSettings) -> Engine:
+    def _own(self, journal: KafkaJournal, source: JournalSource, log: LogSettings) -> Engine:
         """Wait for and claim the journal. Raises JournalTrimmed if it was trimmed so far meanwhile that reading cannot
         continue."""
         opening = CellOpening(
@@ -168,7 +168,7 @@ class _Opening:
     def _follow(self, cell: Cell) -> None:
         """Follow the journal until the owner is gone."""
         watch = OwnerWatch(cell, self._settings.storage.takeover_seconds)
-        told, owner = False, b""
+        announced, owner = False, b""
         while not (gone := watch.verdict()):
             if self._standby.stopped():
                 raise StandbyStopped("stopped while waiting for the journal's owner to go")
@@ -182,8 +182,8 @@ class _Opening:
                 addresses = self._addresses(_owner(owner))
                 watch.doors = [each for door, each in addresses.items() if door not in (FELIX, FLIGHT)][:1]
                 self._loop.call_soon_threadsafe(self._standby.on_owner, addresses)
-            if not told and watch.heard:
-                told = True
+            if not announced and watch.heard:
+                announced = True
                 text = (
                     f"standby: the journal belongs to {_owner(cell.owner)}. This broker follows it, passes connections "
                     "on to the owner, and takes over when it is gone"
@@ -197,14 +197,14 @@ class _Opening:
         """From now on, the engine is used on the loop only."""
         if self._settings.storage.stale_reads and not self._serving:
             self._serving = True
-            cell.ingesting = self._on_loop
+            cell.ingest_by(self._on_loop)
             self._on_loop(lambda: self._standby.on_following(cell))
 
     def _leave(self, cell: Cell) -> None:
         if self._serving:
             self._serving = False
             self._on_loop(lambda: self._standby.on_leaving(cell))
-            cell.ingesting, cell.on_group = (lambda ingest: ingest()), (lambda _: None)
+            cell.unwatch()
 
     def _on_loop(self, work: Callable[[], None]) -> None:
         """Run it there, and wait for it. Raises what it raises."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from penstock.spark.catalog_views import catalog
     from penstock.spark.decoding.frames import decode
     from penstock.spark.lag import LagListener, source_lags
-    from penstock.spark.patient_start import start
+    from penstock.spark.query_start import start
     from penstock.spark.sessions import SessionUnusable, register, session
     from penstock.spark.topic_batches import into_topic
     from penstock.spark.topic_table import table
@@ -45,7 +45,7 @@ _MODULE = {
     "register": "sessions",
     "session": "sessions",
     "source_lags": "lag",
-    "start": "patient_start",
+    "start": "query_start",
     "table": "topic_table",
     "typed": "typed_rows",
 }

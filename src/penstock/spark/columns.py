@@ -91,7 +91,7 @@ def _allowed() -> str:
     return f"a schema may hold any of: {columns}; {' and '.join(TEXT)} also as string"
 
 
-class Shape:
+class SourceConverter:
     """Converts the log's batches to those of a Spark schema."""
 
     def __init__(self, schema: StructType, empty_is_null: bool = False) -> None:

@@ -19,7 +19,7 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from penstock.flight.log import TopicPartition
-from penstock.spark.options import Position, nested
+from penstock.spark.options import OffsetSpec, nested
 
 START: Final = "/start"
 FROM: Final = "/from"
@@ -40,7 +40,7 @@ class Range(NamedTuple):
         return self.end - self.start
 
 
-def symbol(position: Position) -> Json:
+def symbol(position: OffsetSpec) -> Json:
     return {START: position.encode()}
 
 

@@ -219,7 +219,7 @@ class Selection(NamedTuple):
         return sorted(topic for topic in topics if pattern.fullmatch(topic))
 
 
-class Position(NamedTuple):
+class OffsetSpec(NamedTuple):
     """A start or end position, as given by the user: not resolved to offsets yet."""
 
     kind: Literal["earliest", "latest", "offsets", "times", "time"]
@@ -234,7 +234,7 @@ class Position(NamedTuple):
         return {self.option: self.time if self.kind == "time" else nested(self.by_partition)}
 
 
-class Limits(NamedTuple):
+class BatchLimits(NamedTuple):
     """Limits of a micro-batch: its size, and the wait for more records."""
 
     rows: int | None = None
@@ -246,10 +246,10 @@ class Limits(NamedTuple):
 class SourceOptions(NamedTuple):
     connection: dict[str, str]
     selection: Selection
-    starting: Position
-    ending: Position  # of a batch; a stream has no end
+    starting: OffsetSpec
+    ending: OffsetSpec  # of a batch; a stream has no end
     without_match: Literal["error", "latest"]  # if no record has the starting time or a later one
-    limits: Limits
+    limits: BatchLimits
     least_tasks: int | None
     most_rows_in_task: int | None
     fail_on_data_loss: bool
@@ -281,7 +281,7 @@ def stream_options(options: Mapping[str, str]) -> SourceOptions:
     for name in ENDING:
         if name in given:
             raise OptionRefused(f"Option {name!r} is for spark.read only: a stream has no end; leave it out")
-    starting, ending = _position(given, STARTING, "latest"), Position("latest", "endingOffsets")
+    starting, ending = _position(given, STARTING, "latest"), OffsetSpec("latest", "endingOffsets")
     return _options(given, starting, ending, given.retries(STREAM_OUTAGE_MS))
 
 
@@ -294,7 +294,7 @@ def included(given: OptionValues) -> list[str]:
     return [column for option, column in INCLUDING.items() if given.flag(option, False)]
 
 
-def _options(given: OptionValues, starting: Position, ending: Position, retries: Retries) -> SourceOptions:
+def _options(given: OptionValues, starting: OffsetSpec, ending: OffsetSpec, retries: Retries) -> SourceOptions:
     given.check_names()
     included(given)
     strategy = (given.text("startingOffsetsByTimestampStrategy") or "error").lower()
@@ -320,13 +320,13 @@ def _options(given: OptionValues, starting: Position, ending: Position, retries:
     )
 
 
-def _limits(given: OptionValues) -> Limits:
+def _limits(given: OptionValues) -> BatchLimits:
     most, least = given.number("maxOffsetsPerTrigger", None, 1), given.number("minOffsetsPerTrigger", None, 1)
     if most is not None and least is not None and least > most:
         raise OptionRefused(
             f"Option 'minOffsetsPerTrigger' ({least}) is above 'maxOffsetsPerTrigger' ({most}); it must not be"
         )
-    return Limits(most, given.size("maxBytesPerTrigger"), least, given.milliseconds("maxTriggerDelay", 900_000))
+    return BatchLimits(most, given.size("maxBytesPerTrigger"), least, given.milliseconds("maxTriggerDelay", 900_000))
 
 
 def _selection(given: OptionValues) -> Selection:
@@ -367,26 +367,26 @@ def _assigned(given: OptionValues, text: str) -> tuple[TopicPartition, ...]:
     return tuple(sorted(set(places)))
 
 
-def _position(given: OptionValues, names: tuple[str, ...], default: Literal["earliest", "latest"]) -> Position:
+def _position(given: OptionValues, names: tuple[str, ...], default: Literal["earliest", "latest"]) -> OffsetSpec:
     """By precedence: one time for all partitions, times by partition, offsets."""
     one_time, times, offsets = names
     if one_time in given:
-        return Position("time", one_time, time=given.number(one_time, 0, 0) or 0)
+        return OffsetSpec("time", one_time, time=given.number(one_time, 0, 0) or 0)
     if times in given:
         allowed = 'JSON with a time in ms for each partition is allowed, for example {"topic":{"0":1700000000000}}'
-        return Position("times", times, _by_partition(given, times, allowed, least=0))
+        return OffsetSpec("times", times, _by_partition(given, times, allowed, least=0))
     text = given.text(offsets)
     if text is None:
-        return Position(default, offsets)
+        return OffsetSpec(default, offsets)
     if text.strip().lower() == "earliest":
-        return Position("earliest", offsets)
+        return OffsetSpec("earliest", offsets)
     if text.strip().lower() == "latest":
-        return Position("latest", offsets)
+        return OffsetSpec("latest", offsets)
     allowed = (
         "'earliest', 'latest' or JSON with an offset for each partition is allowed, for example "
         '{"topic":{"0":23,"1":-2}}, where -2 is the earliest and -1 the latest'
     )
-    return Position("offsets", offsets, _by_partition(given, offsets, allowed, least=EARLIEST))
+    return OffsetSpec("offsets", offsets, _by_partition(given, offsets, allowed, least=EARLIEST))
 
 
 def _by_partition(given: OptionValues, name: str, allowed: str, least: int) -> dict[TopicPartition, int]:
@@ -411,7 +411,7 @@ def _object(given: OptionValues, name: str, text: str, allowed: str) -> dict[str
     return found
 
 
-def _special(position: Position) -> set[int]:
+def _special(position: OffsetSpec) -> set[int]:
     return set(position.by_partition.values()) if position.kind == "offsets" else set()
 
 

@@ -11,7 +11,7 @@ from penstock.flight.errors import LogUnavailable, TopicMissing
 from penstock.flight.log import Log, TopicPartition
 from penstock.log.engine import Bounds
 from penstock.spark.offsets import Offsets, Range, share, split
-from penstock.spark.options import EARLIEST, LATEST, OptionRefused, Position, SourceOptions, nested
+from penstock.spark.options import EARLIEST, LATEST, OffsetSpec, OptionRefused, SourceOptions, nested
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class Planner:
         ranges = [Range(place, starts[place], ends[place]) for place in sorted(known) if ends[place] > starts[place]]
         return self._tasks(self._present(ranges, known))
 
-    def resolved(self, position: Position, known: Known) -> Offsets:
+    def resolved(self, position: OffsetSpec, known: Known) -> Offsets:
         """The offsets of a position, at the moment."""
         match position.kind:
             case "earliest":
@@ -108,7 +108,7 @@ class Planner:
             case "time":
                 return self._at(dict.fromkeys(known, position.time), position, known)
 
-    def _at(self, times: Mapping[TopicPartition, int], position: Position, known: Known) -> Offsets:
+    def _at(self, times: Mapping[TopicPartition, int], position: OffsetSpec, known: Known) -> Offsets:
         found = self._log.offsets_at({place: time * 1000 for place, time in times.items()}) if times else {}
         offsets = {}
         for place, bounds in known.items():
@@ -241,7 +241,7 @@ def _offset(wanted: int, bounds: Bounds) -> int:
     return bounds.start if wanted == EARLIEST else bounds.high_watermark if wanted == LATEST else wanted
 
 
-def _check_partitions(position: Position, known: Known) -> None:
+def _check_partitions(position: OffsetSpec, known: Known) -> None:
     missing, surplus = sorted(known.keys() - position.by_partition), sorted(position.by_partition.keys() - known)
     if missing or surplus:
         said = f"does not say {_listed(missing)}" if missing else f"says {_listed(surplus)}, which is not read here"

@@ -24,7 +24,7 @@ from penstock.flight.errors import FlightLogError
 from penstock.flight.log import Log, Staged
 from penstock.spark.options import Retries
 from penstock.spark.outage_budget import OutageBudget
-from penstock.spark.sink_columns import Outgoing, check_columns
+from penstock.spark.sink_columns import SinkConverter, check_columns
 from penstock.spark.sink_options import SinkOptions, batch_options, stream_options
 from penstock.spark.worker_memory import freeze_imports
 
@@ -47,7 +47,7 @@ class SinkFailed(Exception):
 
 
 @dataclass(frozen=True)
-class Sent(WriterCommitMessage):
+class TaskCommit(WriterCommitMessage):
     """The commit message of a task: what it staged at the broker."""
 
     app: str
@@ -66,7 +66,7 @@ class PenstockWriter(DataSourceArrowWriter):
         self._app = self._options.app or f"batch-{uuid.uuid4()}"
         self._batch = self._options.version or 0
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
         return _Task(self._options, self._app, self._batch).send(iterator, self._schema)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -82,7 +82,7 @@ class PenstockStreamWriter(DataSourceStreamArrowWriter):
         check_columns(schema, self._options.topic)
         self._schema = schema
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
         query, batch = _task_property(QUERY), _task_property(BATCH)
         app = self._options.app or query
         if app is None or batch is None:
@@ -104,9 +104,9 @@ def _task_property(name: str) -> str | None:
     return None if context is None else context.getLocalProperty(name)
 
 
-def _sent(messages: Sequence[WriterCommitMessage | None]) -> list[Sent]:
+def _sent(messages: Sequence[WriterCommitMessage | None]) -> list[TaskCommit]:
     """The messages of successful tasks, in order."""
-    return [message for message in messages if isinstance(message, Sent)]
+    return [message for message in messages if isinstance(message, TaskCommit)]
 
 
 # -- on executors
@@ -121,15 +121,15 @@ class _Task:
         self._batch = batch
         self._budget = _budget(options.retries, options.retries.poll_timeout)
 
-    def send(self, batches: Iterator[pa.RecordBatch], schema: StructType) -> Sent:
-        outgoing = Outgoing(schema, self._options.topic, self._options.null_is_empty)
+    def send(self, batches: Iterator[pa.RecordBatch], schema: StructType) -> TaskCommit:
+        outgoing = SinkConverter(schema, self._options.topic, self._options.null_is_empty)
         refs: list[str] = []
         rows = 0
         for piece in pieces(map(outgoing.shaped, batches), PIECE_BYTES):
             staged = self._budget.call(partial(self._stage, piece, outgoing.schema, f"{_task_name()}.{len(refs)}"))
             refs.append(staged.ref)
             rows += staged.rows
-        return Sent(self._app, self._batch, tuple(refs), rows)
+        return TaskCommit(self._app, self._batch, tuple(refs), rows)
 
     def _stage(self, piece: list[pa.RecordBatch], schema: pa.Schema, name: str) -> Staged:
         log = open_log(self._options)
@@ -164,7 +164,7 @@ def _task_name() -> str:
 # -- on the driver
 
 
-def publish(options: SinkOptions, batch: int, sent: Sequence[Sent]) -> None:
+def publish(options: SinkOptions, batch: int, sent: Sequence[TaskCommit]) -> None:
     """Make everything that the tasks have staged visible, exactly once."""
     refs = [ref for message in sent for ref in message.refs]
     if not refs:
@@ -182,7 +182,7 @@ def publish(options: SinkOptions, batch: int, sent: Sequence[Sent]) -> None:
         )
 
 
-def discard(options: SinkOptions, sent: Sequence[Sent]) -> None:
+def discard(options: SinkOptions, sent: Sequence[TaskCommit]) -> None:
     """Discard what the tasks have staged. The broker keeps what is published or being published. It also cleans up by
     itself, so there is no wait for a broker that does not respond."""
     for message in sent:

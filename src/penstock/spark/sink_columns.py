@@ -74,7 +74,7 @@ def _allowed() -> str:
     )
 
 
-class Outgoing:
+class SinkConverter:
     """Converts Spark's batches to the log's: our columns in one schema, refusing invalid rows."""
 
     def __init__(self, schema: StructType, topic: str | None, null_is_empty: bool = False) -> None:

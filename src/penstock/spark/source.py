@@ -31,7 +31,7 @@ from pyspark.sql.streaming.datasource import (
 
 from penstock.flight.errors import FlightLogError, LogUnavailable, OffsetsLost, TopicMissing
 from penstock.flight.log import Log
-from penstock.spark.columns import Shape, check_schema, full_schema
+from penstock.spark.columns import SourceConverter, check_schema, full_schema
 from penstock.spark.offsets import Json, Range, begins, decode, encode, is_symbol, origins, symbol
 from penstock.spark.options import OptionValues, Retries, SourceOptions, batch_options, included, stream_options
 from penstock.spark.outage_budget import OutageBudget
@@ -207,7 +207,7 @@ def read_task(partition: InputPartition, schema: StructType, options: SourceOpti
     work: Range | None = partition.value
     if work is None:
         return iter(())
-    shape = Shape(schema, options.empty_is_null)
+    shape = SourceConverter(schema, options.empty_is_null)
     return shape.batches(read_range(lambda: _task_log(options), work, shape.columns, options))
 
 

@@ -13,14 +13,14 @@ _WITH_A_MEANING: Final = re.compile(r"[\\{}\[\]*?]")  # special characters in Sp
 _HADOOP: Final = {"s3": "s3a", "gcs": "gs", "az": "abfss"}  # Hadoop's names of deltalake's file systems
 
 
-class Moment(NamedTuple):
+class TableVersion(NamedTuple):
     """A version of a table, by number or time."""
 
     version: int | str | None
     timestamp: datetime | str | None  # or in ISO 8601
 
 
-def version_at(url: str, options: Mapping[str, str], moment: Moment) -> int:
+def version_at(url: str, options: Mapping[str, str], moment: TableVersion) -> int:
     from deltalake import DeltaTable
 
     if moment.version is not None and moment.timestamp is not None:

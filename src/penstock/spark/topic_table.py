@@ -24,7 +24,7 @@ from penstock.spark.columns import LOG_APPEND_TIME, OPTIONAL, SchemaRefused, che
 from penstock.spark.options import BATCH_OUTAGE_MS, INCLUDING, OptionRefused, OptionValues, included, nested
 from penstock.spark.outage_budget import OutageBudget
 from penstock.spark.sessions import check_workers
-from penstock.spark.table_location import Moment, for_spark, literal, version_at
+from penstock.spark.table_location import TableVersion, for_spark, literal, version_at
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -74,10 +74,10 @@ def table(
 
         info = budget.call(lambda: connect(connection).table(topic))
         if info is not None and info.typed:
-            return read_typed(spark, info, Moment(version, timestamp), columns)
+            return read_typed(spark, info, TableVersion(version, timestamp), columns)
     schema = _schema(given, columns)
     if version is not None or timestamp is not None:
-        past, _ = budget.call(lambda: look(connect(connection), topic, Moment(version, timestamp)))
+        past, _ = budget.call(lambda: look(connect(connection), topic, TableVersion(version, timestamp)))
         return _united(_past(spark, topic, past, schema) or [spark.createDataFrame([], schema)])
     past, bounds = budget.call(lambda: look(connect(connection), topic))
     starts = {place: max(found.start, past.ends.get(place.partition, 0)) for place, found in bounds.items()}
@@ -118,7 +118,7 @@ def _schema(given: OptionValues, columns: Sequence[str] | None) -> StructType:
     return schema
 
 
-def look(log: Log, topic: str, moment: Moment | None = None) -> tuple[TablePart, dict[TopicPartition, Bounds]]:
+def look(log: Log, topic: str, moment: TableVersion | None = None) -> tuple[TablePart, dict[TopicPartition, Bounds]]:
     """The newest version of the table, and then the bounds of the topic: in this order, or the table could be ahead of
     the topic."""
     info = log.table(topic)
@@ -131,7 +131,7 @@ def look(log: Log, topic: str, moment: Moment | None = None) -> tuple[TablePart,
     return _visible(info, found, {place.partition: inner for place, inner in bounds.items()}), bounds
 
 
-def _open(info: TableInfo, topic: str, moment: Moment | None) -> Table | None:
+def _open(info: TableInfo, topic: str, moment: TableVersion | None) -> Table | None:
     from penstock.log.tables.location import TableRef
     from penstock.log.tables.table import Table
 

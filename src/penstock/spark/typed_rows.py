@@ -15,7 +15,7 @@ from penstock.spark.catalog_views import quoted
 from penstock.spark.columns import SchemaRefused
 from penstock.spark.log_location import log_location
 from penstock.spark.sessions import check_workers
-from penstock.spark.table_location import Moment, for_spark, literal, version_at
+from penstock.spark.table_location import TableVersion, for_spark, literal, version_at
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -51,15 +51,17 @@ def typed(
             f"Topic {topic!r} has no typed table: its schema has to be set (penstock topic set … --schema), and a "
             "segment with records closed since"
         )
-    return read_typed(spark, info._replace(url=url), Moment(version, timestamp))
+    return read_typed(spark, info._replace(url=url), TableVersion(version, timestamp))
 
 
-def read_typed(spark: SparkSession, info: TableInfo, moment: Moment, columns: Sequence[str] | None = None) -> DataFrame:
+def read_typed(
+    spark: SparkSession, info: TableInfo, moment: TableVersion, columns: Sequence[str] | None = None
+) -> DataFrame:
     """The visible rows of a typed table, or only these columns of them. `info` is that of the typed table."""
     import pyarrow as pa
     from deltalake import DeltaTable
 
-    known = None if moment == Moment(None, None) else version_at(info.url, info.options, moment)
+    known = None if moment == TableVersion(None, None) else version_at(info.url, info.options, moment)
     found = DeltaTable(info.url, version=known, storage_options=info.options or None)
     schema = cast("StructType", from_arrow_type(pa.struct(list(pa.schema(found.schema().to_arrow())))))
     names = list(schema.names if columns is None else columns)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Span(NamedTuple):
+class PartitionRange(NamedTuple):
     """Existing and committed offsets of a partition, from `start` (inclusive) to `end` (exclusive)."""
 
     partition: int
@@ -48,7 +48,7 @@ class Stream(Protocol):
         """
 
     @property
-    def partitions(self) -> Sequence[Span]: ...
+    def partitions(self) -> Sequence[PartitionRange]: ...
 
     @property
     def dense(self) -> bool:

@@ -47,7 +47,7 @@ class RequiredColumns:
         return self.everything or self.named(column)
 
 
-class Source:
+class TableReference:
     """A table in a FROM clause that is neither a CTE nor a function."""
 
     __slots__ = ("name", "needs", "node", "schema")
@@ -63,7 +63,7 @@ class Source:
         return str(self.node.alias_or_name).lower()
 
 
-def sources(tree: exp.Expr, skip: exp.Table | None = None) -> list[Source]:
+def sources(tree: exp.Expr, skip: exp.Table | None = None) -> list[TableReference]:
     """All tables, with the columns they need; `skip` is the target of an INSERT. Raises TableNotFound, QueryError."""
     found = []
     for node in tree.find_all(exp.Table):
@@ -73,7 +73,7 @@ def sources(tree: exp.Expr, skip: exp.Table | None = None) -> list[Source]:
             raise TableNotFound(".".join(part.name for part in node.parts))
         if not node.name:
             raise QueryError("A table needs a name")
-        found.append(Source(node))
+        found.append(TableReference(node))
     if found:
         _need(tree, found)
     return found
@@ -152,7 +152,7 @@ def rename(node: exp.Table, name: str) -> None:
 # -- columns
 
 
-def _need(tree: exp.Expr, found: list[Source]) -> None:
+def _need(tree: exp.Expr, found: list[TableReference]) -> None:
     table_aliases = {source.alias for source in found}
     aliases = set(table_aliases)
     aliases.update(str(node.alias).lower() for node in tree.find_all(exp.Subquery, exp.CTE, exp.Table) if node.alias)
@@ -181,7 +181,7 @@ def _need(tree: exp.Expr, found: list[Source]) -> None:
                     source.needs.everything = True  # a table name used as a value means its whole row
 
 
-def _is_output(node: exp.Identifier, source: Source) -> bool:
+def _is_output(node: exp.Identifier, source: TableReference) -> bool:
     """Whether a name defined by the statement refers to that definition here, rather than to a column of this table:
     ORDER BY prefers it, and outside the scope of the table it can be nothing else.
     """
@@ -198,7 +198,7 @@ def _asks_for_all(tree: exp.Expr) -> bool:
     return any(str(join.method).upper() == "NATURAL" for join in tree.find_all(exp.Join))
 
 
-def _under(star: exp.Star, found: list[Source]) -> Iterator[Source]:
+def _under(star: exp.Star, found: list[TableReference]) -> Iterator[TableReference]:
     """The tables whose columns this star expands to."""
     parent = star.parent
     if isinstance(parent, exp.Count):

@@ -12,7 +12,7 @@ from penstock.broker.queries.query import Rows, Value
 from penstock.sql.arithmetic import adapt
 from penstock.sql.catalog import Catalog, Stream, Typed
 from penstock.sql.column_names import ColumnNames
-from penstock.sql.column_pruning import INFORMATION, RequiredColumns, Source, fence, rename, sources
+from penstock.sql.column_pruning import INFORMATION, RequiredColumns, TableReference, fence, rename, sources
 from penstock.sql.ddl import create, drop
 from penstock.sql.engine import Engine, Engines
 from penstock.sql.grammar import parse, warm
@@ -139,7 +139,7 @@ class _Statement:
                     _point(source, view)
         user_tables = [source for source in found if source.schema != INFORMATION]
         streams = resolve(self._catalog, [source.name for source in user_tables])
-        by_stream: dict[str, list[Source]] = {}
+        by_stream: dict[str, list[TableReference]] = {}
         for source in user_tables:
             if source.name not in streams:
                 raise TableNotFound(source.name)
@@ -166,7 +166,7 @@ class _Statement:
         self._engine.execute(f"CREATE OR REPLACE VIEW {SCHEMA}.{identifier(view)} AS {query}")
 
 
-def _point(source: Source, view: str) -> None:
+def _point(source: TableReference, view: str) -> None:
     """Make a table in the statement refer to a view."""
     rename(source.node, view)
     source.node.set("db", exp.to_identifier(SCHEMA, quoted=True))

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from penstock.sql.column_pruning import Source
+from penstock.sql.column_pruning import TableReference
 
 
-def hide(source: Source, columns: Sequence[str]) -> None:
+def hide(source: TableReference, columns: Sequence[str]) -> None:
     """Exclude these columns of the source from the stars of its SELECT."""
     parent = source.node.parent
     select = parent.parent if isinstance(parent, exp.From | exp.Join) else None

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.broker.cache import cache_store as rules
-from penstock.broker.cache.cache_store import CACHE_BYTES, ENTRY_BYTES, NEVER, CacheName, CachePolicy, Store
+from penstock.broker.cache.cache_store import CACHE_BYTES, ENTRY_BYTES, NEVER, CacheName, CachePolicy, CacheStore
 from penstock.broker.errors import InvalidArgument
 from penstock.broker.names import Scope
 
@@ -17,7 +17,7 @@ HUGE = 1 << 40
 
 
 def make_room_and_put(
-    store: Store, name: CacheName, key: str, value: bytes, deadline: int, now: int
+    store: CacheStore, name: CacheName, key: str, value: bytes, deadline: int, now: int
 ) -> list[tuple[CacheName, str]]:
     """As a cache in memory does it. What had to go, first of all what was not asked for longest."""
     if store.set_if_room(name, key, value, deadline, now):
@@ -29,17 +29,17 @@ def make_room_and_put(
     return [(entry.cache.name, entry.key) for entry in victims]
 
 
-def put(store: Store, name: CacheName, key: str, value: bytes, deadline: int = NEVER, now: int = 0) -> list[str]:
+def put(store: CacheStore, name: CacheName, key: str, value: bytes, deadline: int = NEVER, now: int = 0) -> list[str]:
     """The keys of what had to go."""
     return [gone for _, gone in make_room_and_put(store, name, key, value, deadline, now)]
 
 
-def got(store: Store, name: CacheName, key: str, now: int = 0) -> bytes | None:
+def got(store: CacheStore, name: CacheName, key: str, now: int = 0) -> bytes | None:
     entry = store.find(name, key, now)
     return None if entry is None else entry.value
 
 
-def sweep(store: Store, now: int, most: int = 1_000) -> int:
+def sweep(store: CacheStore, now: int, most: int = 1_000) -> int:
     due = store.due(now, most)
     for entry in due:
         store.remove(entry)
@@ -64,7 +64,7 @@ steps = st.lists(
 def test_the_store_is_a_dictionary_with_deadlines_that_forgets_what_was_not_asked_for_longest(
     wanted: list[tuple[object, ...]],
 ) -> None:
-    store, now = Store(ROOM, 3), 0
+    store, now = CacheStore(ROOM, 3), 0
     model: OrderedDict[tuple[CacheName, str], tuple[bytes, int]] = OrderedDict()
     for step in wanted:
         match step:
@@ -113,7 +113,7 @@ def test_the_store_is_a_dictionary_with_deadlines_that_forgets_what_was_not_aske
 
 
 def test_a_value_is_there_until_exactly_its_deadline() -> None:
-    store = Store(HUGE, 10)
+    store = CacheStore(HUGE, 10)
     put(store, A, "k", b"v", deadline=1_000_000)
     assert got(store, A, "k", 999_999) == b"v"
     assert got(store, A, "k", 1_000_000) is None
@@ -121,7 +121,7 @@ def test_a_value_is_there_until_exactly_its_deadline() -> None:
 
 
 def test_a_put_replaces_the_deadline_too() -> None:
-    store = Store(HUGE, 10)
+    store = CacheStore(HUGE, 10)
     put(store, A, "longer", b"1", deadline=1_000)
     put(store, A, "longer", b"2", deadline=50_000_000)
     put(store, A, "for ever", b"1", deadline=1_000)
@@ -137,7 +137,7 @@ def test_a_put_replaces_the_deadline_too() -> None:
 
 
 def test_what_was_read_stays_longer_than_what_was_written_later() -> None:
-    store, other = Store(HUGE, 2), CacheName(A.scope, "another")
+    store, other = CacheStore(HUGE, 2), CacheName(A.scope, "another")
     put(store, A, "first", b"")
     put(store, other, "second", b"")
     assert got(store, A, "first") == b""
@@ -145,7 +145,7 @@ def test_what_was_read_stays_longer_than_what_was_written_later() -> None:
 
 
 def test_a_tenant_that_fills_the_cache_loses_its_own_values_and_nobody_elses() -> None:
-    store = Store(CACHE_BYTES * 2 + 10 * (ENTRY_BYTES + 1), 1_000)
+    store = CacheStore(CACHE_BYTES * 2 + 10 * (ENTRY_BYTES + 1), 1_000)
     for key in "abc":
         assert put(store, B, key, b"") == []
     for number in range(100):
@@ -154,7 +154,7 @@ def test_a_tenant_that_fills_the_cache_loses_its_own_values_and_nobody_elses() -
 
 
 def test_who_has_less_than_an_equal_part_gets_room_from_who_has_most() -> None:
-    store, third = Store(HUGE, 9), CacheName(Scope("third", "eu"), "c")
+    store, third = CacheStore(HUGE, 9), CacheName(Scope("third", "eu"), "c")
     for number in range(9):
         assert put(store, A, str(number), b"") == []  # alone, a tenant may have everything
     assert [put(store, B, str(number), b"") for number in range(4)] == [["0"], ["1"], ["2"], ["3"]]
@@ -164,7 +164,7 @@ def test_who_has_less_than_an_equal_part_gets_room_from_who_has_most() -> None:
 
 
 def test_no_more_goes_than_has_to() -> None:
-    store = Store(CACHE_BYTES + 4 * (ENTRY_BYTES + 100), 10)
+    store = CacheStore(CACHE_BYTES + 4 * (ENTRY_BYTES + 100), 10)
     for key in ("a", "b", "c", "d"):
         assert put(store, A, key, bytes(99)) == []
     assert put(store, A, "e", bytes(99)) == ["a"]
@@ -173,7 +173,7 @@ def test_no_more_goes_than_has_to() -> None:
 
 
 def test_to_replace_a_value_by_a_larger_one_takes_room_from_others_only() -> None:
-    store = Store(ROOM, 10)
+    store = CacheStore(ROOM, 10)
     put(store, A, "k", b"")
     put(store, A, "l", b"")
     assert put(store, A, "k", bytes(ROOM - CACHE_BYTES - ENTRY_BYTES - 1)) == ["l"]
@@ -182,7 +182,7 @@ def test_to_replace_a_value_by_a_larger_one_takes_room_from_others_only() -> Non
 
 
 def test_a_value_is_set_without_a_search_for_others_to_evict_if_there_is_room() -> None:
-    store = Store(ROOM, 3)
+    store = CacheStore(ROOM, 3)
     assert not store.set_if_room(A, "k", b"v", NEVER, 0), "an empty cache also takes room"
     put(store, A, "k", b"v")
     assert store.set_if_room(A, "l", b"w", 5, 0)
@@ -196,7 +196,7 @@ def test_a_value_is_set_without_a_search_for_others_to_evict_if_there_is_room() 
 
 @pytest.mark.parametrize("there", [True, False])
 def test_a_value_larger_than_all_the_room_is_refused_and_nothing_goes(there: bool) -> None:
-    store = Store(ROOM, 10)
+    store = CacheStore(ROOM, 10)
     put(store, A if there else B, "k", b"v")
     with pytest.raises(InvalidArgument, match="larger than all the room"):
         store.victims(A, "k", bytes(ROOM - CACHE_BYTES - ENTRY_BYTES))
@@ -204,7 +204,7 @@ def test_a_value_larger_than_all_the_room_is_refused_and_nothing_goes(there: boo
 
 
 def test_ten_thousand_keys_that_end_at_once_are_removed_in_steps_of_a_bounded_size() -> None:
-    store = Store(HUGE, 20_000)
+    store = CacheStore(HUGE, 20_000)
     for number in range(10_000):
         put(store, A, str(number), b"v", deadline=60_000_000)
     put(store, A, "stays", b"v")
@@ -219,7 +219,7 @@ def test_ten_thousand_keys_that_end_at_once_are_removed_in_steps_of_a_bounded_si
 
 
 def test_a_tenants_caches_are_empty_at_once_and_their_room_is_free_after_some_steps() -> None:
-    store = Store(HUGE, 100)
+    store = CacheStore(HUGE, 100)
     for number in range(10):
         put(store, A, str(number), b"old", deadline=1_000_000)
     put(store, B, "k", b"v")
@@ -240,7 +240,7 @@ def test_a_tenants_caches_are_empty_at_once_and_their_room_is_free_after_some_st
 
 
 def test_what_was_dropped_can_still_be_evicted_or_end_before_it_is_purged() -> None:
-    store = Store(HUGE, 3)
+    store = CacheStore(HUGE, 3)
     put(store, A, "ends", b"old", deadline=1_000)
     put(store, A, "goes", b"old")
     store.drop("acme")
@@ -254,7 +254,7 @@ def test_what_was_dropped_can_still_be_evicted_or_end_before_it_is_purged() -> N
 
 
 def test_less_room_than_before_means_that_the_oldest_go_some_at_a_time() -> None:
-    store = Store(HUGE, 2)
+    store = CacheStore(HUGE, 2)
     for key in ("a", "b", "c", "d", "e"):
         store.set(A, key, b"", NEVER, 0)
     assert [entry.key for entry in store.excess(2)] == ["a", "b"]

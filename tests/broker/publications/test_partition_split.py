@@ -16,7 +16,7 @@ from penstock.broker.publications.partition_split import (
     HELD_BYTES,
     PartitionSplitter,
     SplitLimits,
-    Target,
+    TargetTopic,
     choose,
     hashes,
 )
@@ -29,10 +29,10 @@ from penstock.log.columns import Columns
 
 LIMITS = SplitLimits(record_bytes=16 << 20, topics=3)
 TOPICS = {
-    "one": Target(1, "one", 1, False),
-    "four": Target(4, "four", 4, False),
-    "many": Target(7, "many", 300, False),
-    "typed": Target(9, "typed", 2, True),
+    "one": TargetTopic(1, "one", 1, False),
+    "four": TargetTopic(4, "four", 4, False),
+    "many": TargetTopic(7, "many", 300, False),
+    "typed": TargetTopic(9, "typed", 2, True),
 }
 
 Row = tuple[bytes | None, bytes, Headers]
@@ -45,11 +45,11 @@ class Sink:
         self.chunks: list[tuple[str, int, Columns]] = []
         self.asked: list[list[str]] = []
 
-    def lookup(self, names: Sequence[str]) -> list[Target]:
+    def lookup(self, names: Sequence[str]) -> list[TargetTopic]:
         self.asked.append(list(names))
         return [TOPICS[name] for name in names]
 
-    def emit(self, target: Target, partition: int, columns: Columns) -> None:
+    def emit(self, target: TargetTopic, partition: int, columns: Columns) -> None:
         self.chunks.append((target.name, partition, columns))
 
     def rows(self) -> dict[tuple[str, int], list[Row]]:

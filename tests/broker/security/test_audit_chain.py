@@ -14,7 +14,7 @@ from penstock.broker.names import DEFAULT_SCOPE, Scope
 from penstock.broker.security import audit, audit_chain, audit_event
 from penstock.broker.security.access import Access, AccessPolicy, Grant, Identity, Permission
 from penstock.broker.security.audit import TOPIC
-from penstock.broker.security.audit_chain import GENESIS, HEADER, ChainMark, ChainReport, Check
+from penstock.broker.security.audit_chain import GENESIS, HEADER, ChainCheck, ChainMark, ChainReport
 from penstock.broker.security.audit_event import AuditPolicy, AuditQuery
 from penstock.broker.state.events import TopicCreated
 from penstock.broker.state.state import decode_snapshot, encode_snapshot
@@ -169,7 +169,7 @@ def chained(count: int, before: bytes = GENESIS) -> list[Record]:
 
 
 def checked(records: Sequence[Record], start: int = 0, remembered: bytes | None = None) -> ChainReport:
-    check = Check(ChainMark(start), whole=start == 0, remembered=remembered)
+    check = ChainCheck(ChainMark(start), whole=start == 0, remembered=remembered)
     check.take(start, [document for document, _ in records], [headers for _, headers in records])
     return check.report(start, start + len(records), over=True)
 
@@ -236,11 +236,11 @@ def test_retention_on_a_real_log() -> None:
 
 
 def test_a_gap_between_records_is_one() -> None:
-    check = Check(ChainMark(0), whole=True, remembered=None)
+    check = ChainCheck(ChainMark(0), whole=True, remembered=None)
     (a, b) = chained(2)
     assert check.take(0, [a[0]], [a[1]]) and not check.take(2, [b[0]], [b[1]])
     assert "from offset 1 to 1 are missing" in check.report(0, 3, over=True).text
-    check = Check(ChainMark(0), whole=True, remembered=None)
+    check = ChainCheck(ChainMark(0), whole=True, remembered=None)
     check.take(0, [a[0]], [a[1]])
     assert "from offset 1 to 2 are missing" in check.report(0, 3, over=True).text
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.effort import scaled
 
-from penstock.broker.subscriptions.cursor import MAX_SPANS, Cursor, Holding, Span
+from penstock.broker.subscriptions.cursor import MAX_SPANS, Cursor, Holding, OffsetRange
 from penstock.log.engine import Bounds
 
 
@@ -14,7 +14,7 @@ def reader(cursor: Cursor) -> Holding:
     return cursor.holdings[-1]
 
 
-def take(cursor: Cursor, holding: Holding, count: int, end: int = 100, start: int = 0) -> Span | None:
+def take(cursor: Cursor, holding: Holding, count: int, end: int = 100, start: int = 0) -> OffsetRange | None:
     """Claim and be given all of it."""
     span = cursor.claim(holding, count, Bounds(start, end))
     if span is not None:
@@ -73,7 +73,7 @@ def test_a_reader_that_gets_less_than_it_claimed_leaves_the_rest() -> None:
     one, two = reader(cursor), reader(cursor)
     cursor.claim(one, 10, Bounds(0, 100))
     cursor.claim(two, 10, Bounds(0, 100))
-    cursor.give(one, [Span(0, 2), Span(3, 5)], 6)  # 2 and 5 are dead
+    cursor.give(one, [OffsetRange(0, 2), OffsetRange(3, 5)], 6)  # 2 and 5 are dead
     assert cursor.returned == [(6, 10)]
     assert one.settle(3) and list(one.given) == [(4, 5)]
     assert one.settle(9) and cursor.lowest == 6
@@ -160,7 +160,7 @@ class Sharing(RuleBasedStateMachine):
         end = data.draw(st.integers(span.start, span.end))
         live = [offset for offset in range(span.start, end) if offset % 4 != 3]
         self.done |= {offset for offset in range(span.start, end) if offset % 4 == 3}
-        self.cursor.give(holding, [Span(offset, offset + 1) for offset in live], end)
+        self.cursor.give(holding, [OffsetRange(offset, offset + 1) for offset in live], end)
 
     @precondition(lambda self: self.cursor.holdings)
     @rule(data=st.data(), count=st.integers(0, 6))

@@ -291,7 +291,8 @@ def _groups() -> list[bytes]:
     found = []
     for entries in ([_batch(_RECORDS[0])], [event, _batch(_RECORDS[3])], [event, event], [*map(_batch, _RECORDS)]):
         length = group_format.HEADER_SIZE + sum(map(len, entries))
-        found.append(group_format.encode_group(_SALT, 3, 2, 9, START, length, entries, 4))
+        head = group_format.encode_group_header(_SALT, 3, 2, 9, START, length, entries, 4)
+        found.append(b"".join((head, *entries)))
     return found
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from penstock.log.engine import Engine, Recovered
 from penstock.log.files import Files
-from penstock.log.kafka.checkpoint import Source
+from penstock.log.kafka.checkpoint import JournalSource
 from penstock.log.kafka.committer import CommitterSettings
 from penstock.log.kafka.journal import Journal
 from penstock.log.kafka.opening import CellOpening
@@ -21,8 +21,8 @@ QUIET = CommitterSettings(
 )
 
 
-def source(name: str = "test") -> Source:
-    return Source("cluster", "topic", name, 0)
+def source(name: str = "test") -> JournalSource:
+    return JournalSource("cluster", "topic", name, 0)
 
 
 class CellHarness:

@@ -11,17 +11,17 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from penstock.log.kafka import fencing
-from penstock.log.kafka.fencing import Kind, Outcome, Stamp, Term, Verdict, View
+from penstock.log.kafka.fencing import GroupOutcome, JournalView, Kind, Stamp, Term, Verdict
 
 
 class Rules(Protocol):
     """The functions under test, so that broken ones can be put in their place."""
 
-    def read(self, view: View, stamp: Stamp) -> tuple[View, Verdict]: ...
+    def read(self, view: JournalView, stamp: Stamp) -> tuple[JournalView, Verdict]: ...
 
     def acknowledged(self, expected: int, offset: int) -> int | None: ...
 
-    def outcome(self, view: View, term: Term, counted: int, group: int) -> Outcome: ...
+    def outcome(self, view: JournalView, term: Term, counted: int, group: int) -> GroupOutcome: ...
 
 
 class RealRules:
@@ -38,7 +38,7 @@ class Session(NamedTuple):
 
 
 class Broker(NamedTuple):
-    view: View = View()
+    view: JournalView = JournalView()
     term: Term | None = None  # that it believes to be its own
     claimed: Stamp | None = None  # on its way
     expected: int = 0  # offset of the next answer
@@ -173,9 +173,9 @@ class Model:
         left = []
         for stamp in broker.sent:
             outcome = self.rules.outcome(broker.view, broker.term, broker.counted, stamp.group)
-            if outcome is Outcome.STORED:
+            if outcome is GroupOutcome.STORED:
                 world = world._replace(acknowledged=world.acknowledged | {stamp})
-            elif outcome is Outcome.NOT_STORED:
+            elif outcome is GroupOutcome.NOT_STORED:
                 world = world._replace(refused=world.refused | {stamp})
             else:
                 left.append(stamp)
@@ -238,7 +238,7 @@ def search(model: Model, most: int = 3_000_000) -> Searched:
 
 def counted(log: tuple[Stamp, ...], rules: Rules | None = None) -> list[Stamp]:
     """The groups that count."""
-    view, found = View(), []
+    view, found = JournalView(), []
     for stamp in log:
         view, verdict = (rules or RealRules()).read(view, stamp)
         if verdict is Verdict.COUNTS:

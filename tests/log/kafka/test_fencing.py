@@ -8,7 +8,18 @@ import pytest
 from tests.effort import scaled
 from tests.log.kafka.model import Model, RealRules, Violation, counted, search
 
-from penstock.log.kafka.fencing import Kind, Outcome, Stamp, Term, Verdict, View, acknowledged, claim, outcome, read
+from penstock.log.kafka.fencing import (
+    GroupOutcome,
+    JournalView,
+    Kind,
+    Stamp,
+    Term,
+    Verdict,
+    acknowledged,
+    claim,
+    outcome,
+    read,
+)
 
 A, B = Term(1, "a"), Term(2, "b")
 
@@ -33,7 +44,7 @@ def group(term: Term, number: int) -> Stamp:
     ],
 )
 def test_a_record_after_four_groups_of_the_first_term(stamp: Stamp, verdict: Verdict) -> None:
-    view, found = read(View(7, A, 4), stamp)
+    view, found = read(JournalView(7, A, 4), stamp)
     assert found is verdict
     assert view.offset == 8  # whatever it is, it takes an offset
     assert view.group == (5 if verdict is Verdict.COUNTS else 4)
@@ -41,7 +52,7 @@ def test_a_record_after_four_groups_of_the_first_term(stamp: Stamp, verdict: Ver
 
 
 def test_a_claim_takes_the_next_term() -> None:
-    assert claim(View(7, A, 4), "b") == Stamp(Kind.CLAIM, B)
+    assert claim(JournalView(7, A, 4), "b") == Stamp(Kind.CLAIM, B)
 
 
 def test_only_the_expected_offset_proves_anything() -> None:
@@ -51,10 +62,10 @@ def test_only_the_expected_offset_proves_anything() -> None:
 
 
 def test_the_fate_of_a_group_is_unknown_only_while_its_term_lasts() -> None:
-    assert outcome(View(9, A, 4), A, 4, 4) is Outcome.STORED
-    assert outcome(View(9, A, 4), A, 4, 5) is Outcome.UNKNOWN
-    assert outcome(View(9, B, 6), A, 4, 4) is Outcome.STORED
-    assert outcome(View(9, B, 6), A, 4, 5) is Outcome.NOT_STORED  # group 5 is another's
+    assert outcome(JournalView(9, A, 4), A, 4, 4) is GroupOutcome.STORED
+    assert outcome(JournalView(9, A, 4), A, 4, 5) is GroupOutcome.UNKNOWN
+    assert outcome(JournalView(9, B, 6), A, 4, 4) is GroupOutcome.STORED
+    assert outcome(JournalView(9, B, 6), A, 4, 5) is GroupOutcome.NOT_STORED  # group 5 is another's
 
 
 @pytest.mark.parametrize(
@@ -100,22 +111,22 @@ class AnyOffset(RealRules):
 
 class NoTerms(RealRules):
     @staticmethod
-    def read(view: View, stamp: Stamp) -> tuple[View, Verdict]:
+    def read(view: JournalView, stamp: Stamp) -> tuple[JournalView, Verdict]:
         if stamp.kind is Kind.GROUP and stamp.group == view.group + 1:
-            return View(view.offset + 1, view.term, stamp.group), Verdict.COUNTS
+            return JournalView(view.offset + 1, view.term, stamp.group), Verdict.COUNTS
         return read(view, stamp)
 
 
 class Repeats(RealRules):
     @staticmethod
-    def read(view: View, stamp: Stamp) -> tuple[View, Verdict]:
+    def read(view: JournalView, stamp: Stamp) -> tuple[JournalView, Verdict]:
         found, verdict = read(view, stamp)
         return (found, Verdict.COUNTS) if verdict is Verdict.REPEATED else (found, verdict)
 
 
 class Gaps(RealRules):
     @staticmethod
-    def read(view: View, stamp: Stamp) -> tuple[View, Verdict]:
+    def read(view: JournalView, stamp: Stamp) -> tuple[JournalView, Verdict]:
         found, verdict = read(view, stamp)
         return (found._replace(group=stamp.group), Verdict.COUNTS) if verdict is Verdict.GAP else (found, verdict)
 
@@ -124,17 +135,17 @@ class Hasty(RealRules):
     """A record that is not there by now counts as lost."""
 
     @staticmethod
-    def outcome(view: View, term: Term, counted: int, group: int) -> Outcome:
+    def outcome(view: JournalView, term: Term, counted: int, group: int) -> GroupOutcome:
         found = outcome(view, term, counted, group)
-        return Outcome.NOT_STORED if found is Outcome.UNKNOWN else found
+        return GroupOutcome.NOT_STORED if found is GroupOutcome.UNKNOWN else found
 
 
 class AnybodysGroup(RealRules):
     """A group of this number is there, whosever it is."""
 
     @staticmethod
-    def outcome(view: View, term: Term, counted: int, group: int) -> Outcome:
-        return Outcome.STORED if group <= view.group else outcome(view, term, counted, group)
+    def outcome(view: JournalView, term: Term, counted: int, group: int) -> GroupOutcome:
+        return GroupOutcome.STORED if group <= view.group else outcome(view, term, counted, group)
 
 
 @pytest.mark.parametrize("rules", [AnyOffset, NoTerms, Repeats, Gaps, Hasty, AnybodysGroup])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.log.kafka.fencing import NOBODY, Kind, Stamp, Term, Verdict, View, read
+from penstock.log.kafka.fencing import NOBODY, JournalView, Kind, Stamp, Term, Verdict, read
 from penstock.log.kafka.landmarks import MOST, START, Landmark, beginning, landmark, thinned, trim_bound
 
 KEPT = 2
@@ -20,7 +20,7 @@ journals = st.lists(stamps, min_size=5, max_size=40)
 
 def likely(journal: list[Stamp]) -> list[Stamp]:
     """The same with most records as an owner would write them, so that much of it counts."""
-    view, made = View(), []
+    view, made = JournalView(), []
     for number, stamp in enumerate(journal):
         if (number % 4 and stamp.kind is Kind.CLAIM) or view.term == NOBODY:
             stamp = Stamp(Kind.CLAIM, Term(view.term.number + 1, stamp.term.owner))
@@ -31,7 +31,7 @@ def likely(journal: list[Stamp]) -> list[Stamp]:
     return made
 
 
-def counted(view: View, journal: list[Stamp]) -> tuple[list[tuple[int, int]], View]:
+def counted(view: JournalView, journal: list[Stamp]) -> tuple[list[tuple[int, int]], JournalView]:
     """Offset and number of each group that counts for a reader that begins there."""
     found = []
     for offset in range(view.offset, len(journal)):
@@ -42,7 +42,7 @@ def counted(view: View, journal: list[Stamp]) -> tuple[list[tuple[int, int]], Vi
 
 
 def landmarks_of(journal: list[Stamp]) -> list[Landmark]:
-    view, found = View(), []
+    view, found = JournalView(), []
     for stamp in journal:
         behind, verdict = read(view, stamp)
         if verdict is Verdict.COUNTS:
@@ -54,7 +54,7 @@ def landmarks_of(journal: list[Stamp]) -> list[Landmark]:
 @given(journals, st.data())
 def test_trimming_takes_nothing_that_a_start_may_need(drawn: list[Stamp], data: st.DataObject) -> None:
     journal = likely(drawn)
-    everything, last = counted(View(), journal)
+    everything, last = counted(JournalView(), journal)
     marks = landmarks_of(journal)
     forgotten = data.draw(st.sets(st.integers(1, 40), max_size=3))
     known = [mark for mark in marks if mark.group not in forgotten]
@@ -77,7 +77,7 @@ def test_trimming_takes_nothing_that_a_start_may_need(drawn: list[Stamp], data: 
 @given(journals)
 def test_every_landmark_is_a_beginning(drawn: list[Stamp]) -> None:
     journal = likely(drawn)
-    everything, last = counted(View(), journal)
+    everything, last = counted(JournalView(), journal)
     for mark in landmarks_of(journal):
         rest, end = counted(mark.view, journal)
         assert rest == [(offset, group) for offset, group in everything if offset >= mark.offset]

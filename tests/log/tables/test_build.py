@@ -22,7 +22,7 @@ from penstock.log.tables.build import PartitionSpan, build
 from penstock.log.tables.commit import commit
 from penstock.log.tables.errors import TableGap, TableNotWritten
 from penstock.log.tables.location import TableRef, table_ref
-from penstock.log.tables.store import Store
+from penstock.log.tables.store import TableStore
 from penstock.log.tables.table import Table
 from penstock.log.tailer import Tailer
 
@@ -176,11 +176,11 @@ def test_a_failed_build_leaves_the_table_and_no_files(source: Source, monkeypatc
     source.fill(2)
     first, second = source.closed()
     ends = build(source.ref, first, spans(first))
-    before = {file.path for file in Store(source.ref).data_files()}
-    monkeypatch.setattr(Store, "size", _fail_at(2, OSError(28, "No space left on device"), Store.size))
+    before = {file.path for file in TableStore(source.ref).data_files()}
+    monkeypatch.setattr(TableStore, "size", _fail_at(2, OSError(28, "No space left on device"), TableStore.size))
     with pytest.raises(TableNotWritten, match="No space left on device"):
         build(source.ref, second, spans(second))
-    assert {file.path for file in Store(source.ref).data_files()} == before
+    assert {file.path for file in TableStore(source.ref).data_files()} == before
     agree(source, ends)
     monkeypatch.undo()
     agree(source, build(source.ref, second, spans(second)))
@@ -189,7 +189,7 @@ def test_a_failed_build_leaves_the_table_and_no_files(source: Source, monkeypatc
 def test_a_commit_that_only_seems_to_fail_keeps_its_files(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     source.fill(1)
     (file,) = source.closed()
-    monkeypatch.setattr(Store, "sync_log", _fail_at(1, OSError(5, "Input/output error"), Store.sync_log))
+    monkeypatch.setattr(TableStore, "sync_log", _fail_at(1, OSError(5, "Input/output error"), TableStore.sync_log))
     with pytest.raises(TableNotWritten):
         build(source.ref, file, spans(file))
     agree(source, {number: span.end for number, span in spans(file).items()})
@@ -219,7 +219,7 @@ def test_damage_in_the_journal_is_told_and_nothing_is_taken(source: Source) -> N
     with pytest.raises(LogDamaged):
         build(source.ref, tailer.segments[0], spans(file))
     assert Table.open(source.ref) is None
-    assert Store(source.ref).data_files() == []
+    assert TableStore(source.ref).data_files() == []
 
 
 def test_everything_is_synced_before_a_build_returns(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +242,7 @@ def test_everything_is_synced_before_a_build_returns(source: Source, monkeypatch
     url = source.ref.url
     at = events.index("commit")
     before, after = events[:at], events[at:]
-    for file in Store(source.ref).data_files():
+    for file in TableStore(source.ref).data_files():
         assert f"{url}/{file.path}" in before
         assert os.path.dirname(f"{url}/{file.path}") in before
     assert url in before
@@ -255,7 +255,7 @@ def test_what_was_committed_and_not_synced_is_synced_by_the_next_build(
     source.fill(1)
     source.build_all()
     synced: list[str] = []
-    monkeypatch.setattr(Store, "sync", lambda _, paths: synced.extend(paths))
+    monkeypatch.setattr(TableStore, "sync", lambda _, paths: synced.extend(paths))
     source.build_all()
     assert synced == [f"_delta_log/{0:020d}.json"]
 

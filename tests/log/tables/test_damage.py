@@ -19,11 +19,11 @@ from penstock.log.errors import TableDamaged, TableUnreadable
 from penstock.log.tables import maintenance
 from penstock.log.tables.build import build
 from penstock.log.tables.part_reader import PartReader, RowGroup, TableFile
-from penstock.log.tables.repair import Report, repair
+from penstock.log.tables.repair import TableRepair, repair
 from penstock.log.tables.row_group_reader import RowGroupReader
-from penstock.log.tables.store import Store
+from penstock.log.tables.store import TableStore
 from penstock.log.tables.table import Table
-from penstock.log.tables.verify import Outcome, verify
+from penstock.log.tables.verify import Verification, verify
 
 pytestmark = pytest.mark.crash
 
@@ -130,7 +130,7 @@ def test_a_flipped_bit_of_the_tables_log_is_never_served(table: Source) -> None:
 def damaged_group(source: Source, partition: int = 0) -> tuple[TableFile, RowGroup]:
     """A row group in the middle of a file, after a bit of a value of it was flipped."""
     file = max(source.table().extents(partition), key=lambda file: file.rows)
-    with PartReader(Store(source.ref), file) as part:
+    with PartReader(TableStore(source.ref), file) as part:
         assert len(part.groups) >= 3
         group = part.groups[1]
         column = part._parquet.metadata.row_group(group.number).column(1)
@@ -173,13 +173,13 @@ def test_maintenance_goes_on_beside_damage(table: Source) -> None:
 # -- what is told, and repaired
 
 
-def check(source: Source) -> Outcome:
+def check(source: Source) -> Verification:
     source.tailer.refresh()
     ends = source.table().ends()
     return verify(source.ref, source.tailer, dict.fromkeys(ends, 0), ends)
 
 
-def mend(source: Source, ends: dict[int, int]) -> Report:
+def mend(source: Source, ends: dict[int, int]) -> TableRepair:
     source.tailer.refresh()
     return repair(source.ref, source.tailer, dict.fromkeys(ends, 0), ends, "kept")
 
@@ -308,7 +308,7 @@ def test_the_part_of_a_file_that_the_journal_has_is_rebuilt(table: Source, where
         flip(path, path.stat().st_size - 6)
         first, end = 0, held[0]
     else:
-        with PartReader(Store(table.ref), file) as part:
+        with PartReader(TableStore(table.ref), file) as part:
             group = next(group for group in part.groups if group.first < held[0] < group.end)
             column = part._parquet.metadata.row_group(group.number).column(1)
         flip(path, column.data_page_offset + column.total_compressed_size - 3)
@@ -416,17 +416,17 @@ def test_a_file_that_is_not_what_the_journal_has_is_not_committed(
     """The disk, or a library, changes a byte on its way: the segment is still needed, and stays."""
     source.fill(1)
     (segment,) = source.closed()
-    synced = Store.drop_cached
+    synced = TableStore.drop_cached
 
-    def damage(store: Store, paths: list[str]) -> None:
+    def damage(store: TableStore, paths: list[str]) -> None:
         synced(store, paths)
         path = Path(store.folder or "", paths[0])
         flip(path, path.stat().st_size // 3)
 
-    monkeypatch.setattr(Store, "drop_cached", damage)
+    monkeypatch.setattr(TableStore, "drop_cached", damage)
     with pytest.raises(TableDamaged):
         build(source.ref, segment, spans(segment))
-    assert Table.open(source.ref) is None and Store(source.ref).data_files() == []
+    assert Table.open(source.ref) is None and TableStore(source.ref).data_files() == []
     monkeypatch.undo()
     source.build_all()
     assert check(source).sound

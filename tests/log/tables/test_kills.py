@@ -13,7 +13,7 @@ from tests.log.tables.source import Source
 from tests.log.tables.test_build import agree
 
 from penstock.log.tables import maintenance
-from penstock.log.tables.store import Store
+from penstock.log.tables.store import TableStore
 from penstock.log.tables.table import Table
 from penstock.log.tables.verify import verify
 
@@ -75,7 +75,7 @@ def test_kills(source: Source, killer: Killer) -> None:
     agree(source, ends)
     maintenance.clean(source.ref, time.time_ns() // 1000 + 1, keep_seconds=0)
     table = source.table()
-    left = {file.path for file in Store(source.ref).data_files()}
+    left = {file.path for file in TableStore(source.ref).data_files()}
     assert left == {file.path for number in ends for file in table.extents(number)}
 
 

@@ -20,7 +20,7 @@ from penstock.log.errors import TableUnreadable
 from penstock.log.tables import maintenance
 from penstock.log.tables.build import build
 from penstock.log.tables.part_reader import TableFile
-from penstock.log.tables.store import Store
+from penstock.log.tables.store import TableStore
 from penstock.log.tables.table import Table
 
 SECOND = 1_000_000
@@ -202,7 +202,7 @@ def test_files_are_removed_when_nobody_can_need_them(source: Source) -> None:
     assert maintenance.clean(source.ref, now() + KEEP * SECOND - 60 * SECOND) == 0
     assert maintenance.clean(source.ref, now() + KEEP * SECOND + SECOND) == replaced > 0
     agree(source, ends)
-    assert len(Store(source.ref).data_files()) == 3
+    assert len(TableStore(source.ref).data_files()) == 3
 
 
 def test_checkpoints_keep_the_log_short_and_the_ends(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from penstock.log.engine import partition_id
 from penstock.log.tables import maintenance
 from penstock.log.tables.location import table_ref
 from penstock.log.tables.row_group_reader import RowGroupReader
-from penstock.log.tables.store import Store
+from penstock.log.tables.store import TableStore
 from penstock.log.tables.table import Table
 from penstock.log.tables.verify import verify
 
@@ -27,17 +27,17 @@ OWN = os.environ.get("PENSTOCK_TEST_OBJECT_STORE", "").split()
 
 
 @pytest.fixture(params=["s3://bucket/lake", "gs://bucket/lake", *OWN[:1]])
-def store(source: Source, request: pytest.FixtureRequest) -> Iterator[Store]:
+def store(source: Source, request: pytest.FixtureRequest) -> Iterator[TableStore]:
     url: str = request.param
     with object_store() as options:
         if url in OWN:
             options = dict(option.split("=", 1) for option in OWN[1:])
         source.ref = table_ref(url, options, "default", "default", NAME, TOPIC)
-        yield Store(source.ref)
+        yield TableStore(source.ref)
 
 
 @pytest.mark.process
-def test_the_life_of_a_table(source: Source, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_life_of_a_table(source: Source, store: TableStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "CHECKPOINT_EVERY", 3)
     assert Table.open(source.ref) is None
     source.fill(4)

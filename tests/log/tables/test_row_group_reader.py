@@ -16,7 +16,7 @@ from penstock.log.errors import TableUnreadable
 from penstock.log.tables import maintenance, row_group_reader
 from penstock.log.tables.part_reader import PartReader, RowGroup
 from penstock.log.tables.row_group_reader import RowGroupReader
-from penstock.log.tables.store import Store
+from penstock.log.tables.store import TableStore
 
 P = partition_id(TOPIC, 0)
 PLENTY = 1 << 30
@@ -167,4 +167,4 @@ def test_a_log_that_a_loss_of_power_cut_is_mended(old: tuple[Source, RowGroupRea
     Path(source.ref.url, "_delta_log", f"{3:020d}.json").write_bytes(b'{"commitInfo":{"time')
     reader = RowGroupReader(lambda _: source.ref)
     assert contents(reader.read(P, 0, end, PLENTY, PLENTY)) == journal(source, 0, end)
-    assert not any(file.path.endswith(f"{3:020d}.json") for file in Store(source.ref).log_files())
+    assert not any(file.path.endswith(f"{3:020d}.json") for file in TableStore(source.ref).log_files())

@@ -17,7 +17,7 @@ from penstock.log.tables.build import build
 from penstock.log.tables.commit import commit
 from penstock.log.tables.errors import TableFenced, TableNotWritten
 from penstock.log.tables.location import TableRef, TableWriter, table_ref
-from penstock.log.tables.store import Store
+from penstock.log.tables.store import TableStore
 from penstock.log.tables.table import Table, owner_app_id
 
 JOURNAL = "s1Tn_4kHR0-Xy"
@@ -41,7 +41,7 @@ def owner(ref: TableRef, term: int, journal: str = JOURNAL) -> TableRef:
 
 def terms(ref: TableRef) -> list[int]:
     """The term of each version of the table, in order."""
-    store, found = Store(ref), []
+    store, found = TableStore(ref), []
     for path in sorted(file.path for file in store.log_files() if file.path.endswith(".json")):
         actions = [json.loads(line) for line in store.read(path).splitlines()]
         found += [

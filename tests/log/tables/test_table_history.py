@@ -15,7 +15,7 @@ from tests.log.tables.test_build import agree
 from penstock.log.tables import maintenance
 from penstock.log.tables.build import build
 from penstock.log.tables.errors import TableNotWritten
-from penstock.log.tables.store import Store
+from penstock.log.tables.store import TableStore
 from penstock.log.tables.table import Table
 from penstock.log.tables.table_history import LONGEST_PAUSE, SWEEPS, TableHistory
 
@@ -55,8 +55,8 @@ class AgingTable:
 
     def merge(self) -> None:
         """Build until there is something to merge, and merge it."""
-        replaced = len(Store(self.source.ref).data_files())
-        while len(Store(self.source.ref).data_files()) < replaced + 9:
+        replaced = len(TableStore(self.source.ref).data_files())
+        while len(TableStore(self.source.ref).data_files()) < replaced + 9:
             self.step("build")
         before = self.source.table().version
         self.step("compact")
@@ -93,13 +93,13 @@ def aging(source: Source) -> AgingTable:
 def read_entries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The entries of the log that are read from now on."""
     found: list[str] = []
-    read = Store.read
+    read = TableStore.read
 
-    def noted(store: Store, path: str) -> bytes:
+    def noted(store: TableStore, path: str) -> bytes:
         found.append(path.rsplit("/", 1)[1].lstrip("0"))
         return read(store, path)
 
-    monkeypatch.setattr(Store, "read", noted)
+    monkeypatch.setattr(TableStore, "read", noted)
     return found
 
 
@@ -109,7 +109,7 @@ def test_no_file_that_a_kept_version_needs_is_deleted(
 ) -> None:
     """Builds, merges, searches, restarts, and errors in the middle of reading or deleting, in any order."""
     random = Random(seed)
-    remove, read = Store.remove, Store.read
+    remove, read = TableStore.remove, TableStore.read
     left = 1 << 30  # calls until something fails
 
     def failing() -> None:
@@ -118,22 +118,22 @@ def test_no_file_that_a_kept_version_needs_is_deleted(
         if left < 0:
             raise OSError("the disk does not answer")
 
-    def removing(store: Store, paths: list[str]) -> None:
+    def removing(store: TableStore, paths: list[str]) -> None:
         for path in paths:
             failing()
             remove(store, [path])
 
-    def reading(store: Store, path: str) -> bytes:
+    def reading(store: TableStore, path: str) -> bytes:
         failing()
         return read(store, path)
 
-    monkeypatch.setattr(Store, "remove", removing)
-    monkeypatch.setattr(Store, "read", reading)
+    monkeypatch.setattr(TableStore, "remove", removing)
+    monkeypatch.setattr(TableStore, "read", reading)
     deleted = 0
     for _ in range(40):
         aging.now += random.choice((1, 20, 45)) * SECOND
         action = random.choice(("build", "build", "compact", "clean", "clean", "restart", "fail"))
-        before = len(Store(aging.source.ref).data_files())
+        before = len(TableStore(aging.source.ref).data_files())
         if action == "fail":
             left = random.randrange(6)
             with contextlib.suppress(TableNotWritten):
@@ -143,7 +143,7 @@ def test_no_file_that_a_kept_version_needs_is_deleted(
                 aging.step("restart")
         else:
             aging.step(action)
-        deleted += max(0, before - len(Store(aging.source.ref).data_files()))
+        deleted += max(0, before - len(TableStore(aging.source.ref).data_files()))
         aging.check()
     assert deleted
     agree(aging.source, aging.source.table().ends())
@@ -165,7 +165,7 @@ def test_an_entry_is_read_once(aging: AgingTable, monkeypatch: pytest.MonkeyPatc
     aging.now += 20 * SECOND
     aging.step("clean")
     assert read == [f"{last + 1}.json"]
-    assert len(Store(aging.source.ref).data_files()) == len(aging.source.table().file_uris())
+    assert len(TableStore(aging.source.ref).data_files()) == len(aging.source.table().file_uris())
     aging.check()
 
 
@@ -174,15 +174,15 @@ def test_after_an_error_the_same_entry_is_read_again(aging: AgingTable, monkeypa
     aging.now += int(KEEP * SECOND) - 10 * SECOND  # the first ones may be deleted soon, so that the log is asked
     aging.merge()
     aging.now += 11 * SECOND
-    merged, read = aging.source.table().version, Store.read
+    merged, read = aging.source.table().version, TableStore.read
 
-    def failing(store: Store, path: str) -> bytes:
+    def failing(store: TableStore, path: str) -> bytes:
         if path.endswith(f"{merged}.json"):
             raise OSError("the disk does not answer")
         return read(store, path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Store, "read", failing)
+        patch.setattr(TableStore, "read", failing)
         with pytest.raises(TableNotWritten, match="does not answer"):
             aging.step("clean")
     aging.now += int(KEEP * SECOND) - 20 * SECOND
@@ -190,7 +190,7 @@ def test_after_an_error_the_same_entry_is_read_again(aging: AgingTable, monkeypa
     aging.check()
     aging.now += 30 * SECOND
     aging.step("clean")
-    assert len(Store(aging.source.ref).data_files()) == len(aging.source.table().file_uris())
+    assert len(TableStore(aging.source.ref).data_files()) == len(aging.source.table().file_uris())
 
 
 def test_a_log_that_is_another_one_is_read_again(aging: AgingTable, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +225,7 @@ def test_when_files_are_searched_for() -> None:
 def test_between_two_searches_only_checkpoints_are_written(aging: AgingTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "CHECKPOINT_EVERY", 2)
     log = Path(aging.source.ref.url, "_delta_log")
-    monkeypatch.setattr(Store, "data_files", lambda _: pytest.fail("it was not due"))
+    monkeypatch.setattr(TableStore, "data_files", lambda _: pytest.fail("it was not due"))
     for _ in range(4):
         aging.now += SECOND
         aging.step("build")

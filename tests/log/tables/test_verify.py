@@ -20,10 +20,12 @@ from penstock.log.tables.build import build
 from penstock.log.tables.commit import commit
 from penstock.log.tables.part import Part
 from penstock.log.tables.table import Table
-from penstock.log.tables.verify import MOST_DIFFERENCES, Outcome, verify
+from penstock.log.tables.verify import MOST_DIFFERENCES, Verification, verify
 
 
-def check(source: Source, starts: dict[int, int] | None = None, table_ends: dict[int, int] | None = None) -> Outcome:
+def check(
+    source: Source, starts: dict[int, int] | None = None, table_ends: dict[int, int] | None = None
+) -> Verification:
     source.tailer.refresh()
     return verify(source.ref, source.tailer, starts or {0: 0, 1: 0, 2: 0}, table_ends or {})
 

@@ -16,14 +16,14 @@ from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.queries.query import Column, Declared
 from penstock.broker.security.access import ANONYMOUS as ME
 from penstock.broker.state.events import RecordsRemoved
-from penstock.flight.reading import Reader, Source
+from penstock.flight.reading import PartitionSource, Reader
 from penstock.log.engine import Records, partition_id
 from penstock.log.files import OsFiles
 from penstock.log.tables.location import table_ref
 from penstock.log.tailer import Tailer
 from penstock.workers.flight.rpc_messages import TableLocation
 from penstock.workers.read_view_message import to_message
-from penstock.workers.sql.streams import ExpiryScan, Reading, TopicStream, statement_error
+from penstock.workers.sql.streams import ExpiryScan, ReadContext, TopicStream, statement_error
 
 
 class SqlFixture:
@@ -42,7 +42,7 @@ class SqlFixture:
         ref = table_ref(self.tables, {}, *found.topic.scope, name, found.topic.id)
         read_view = to_message(broker, ME, DEFAULT_SCOPE, found)
         read_view = msgspec.structs.replace(read_view, table=TableLocation(ref.url, {}, {}))
-        reading = Reading(self.reader, self.expiry_scan, check, self._record_failure)
+        reading = ReadContext(self.reader, self.expiry_scan, check, self._record_failure)
         settings = found.topic.settings
         return TopicStream(read_view, settings.declarations, found.topic.position, broker.position, reading)
 
@@ -231,7 +231,7 @@ def test_what_is_known_to_last_is_not_looked_at_again(fixture: SqlFixture, monke
     looked: list[tuple[int, int]] = []
     plain = fixture.reader.may_expire
 
-    def watched(source: Source, start: int, end: int) -> bool:
+    def watched(source: PartitionSource, start: int, end: int) -> bool:
         looked.append((start, end))
         return plain(source, start, end)
 

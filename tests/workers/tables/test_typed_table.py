@@ -21,7 +21,7 @@ from penstock.broker.schemas.schema import Compatibility, SchemaKind
 from penstock.broker.security.access import ANONYMOUS
 from penstock.broker.tables.table import TypedReport, TypedRows
 from penstock.log.tables.location import TableRef, table_ref, typed_ref
-from penstock.log.tables.store import Store
+from penstock.log.tables.store import TableStore
 from penstock.log.tables.table import app_id
 from penstock.log.tables.table_history import TableHistory
 from penstock.workers.tables import typed_table
@@ -309,7 +309,7 @@ def test_a_typed_table_that_differs_is_found_out(topic: Topic, reason: str) -> N
     )
     problems = checked(topic).problems
     assert problems and reason in problems[0], problems
-    Store(typed_ref(topic.ref)).remove_all()
+    TableStore(typed_ref(topic.ref)).remove_all()
     topic.keep_up()  # it is built again
     assert checked(topic).sound
 

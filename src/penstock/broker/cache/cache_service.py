@@ -1,7 +1,7 @@
 """All caches of a broker: key-value pairs with an optional TTL.
 
 Most caches are in memory only. Those that the operator has configured as journalled survive a restart: every change is
-an event of the log. Their values are part of the state and also in a `Store`, which keeps the LRU order and the
+an event of the log. Their values are part of the state and also in a `CacheStore`, which keeps the LRU order and the
 deadlines by the monotonic clock. The two kinds have separate memory limits.
 """
 
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol
 
 from penstock.broker.cache import cache_store as rules
 from penstock.broker.cache.cache_state import remaining
-from penstock.broker.cache.cache_store import NEVER, CacheName, CachePolicy, Entry, Store
+from penstock.broker.cache.cache_store import NEVER, CacheName, CachePolicy, CacheStore, Entry
 from penstock.broker.names import Scope, check_cache, scope
 from penstock.broker.runtime.clock import Clock
 from penstock.broker.runtime.executor import Deferred
@@ -49,7 +49,7 @@ class KeyPage(NamedTuple):
 
 
 class CacheBackend(Protocol):
-    store: Store
+    store: CacheStore
 
     def settled(self) -> CommitGroup:
         """The commit group that a reply containing a value must wait for."""
@@ -257,7 +257,7 @@ class _MemoryBackend:
     """Caches that are lost when the process ends."""
 
     def __init__(self, policy: CachePolicy, metrics: Metrics) -> None:
-        self.store = Store(policy.max_bytes, policy.max_entries)
+        self.store = CacheStore(policy.max_bytes, policy.max_entries)
         self._metrics = metrics
 
     def settled(self) -> CommitGroup:
@@ -298,7 +298,7 @@ class _JournalBackend:
         clock: Clock,
         monotonic: Clock,
     ) -> None:
-        self.store = Store(policy.journalled_bytes, policy.max_entries)
+        self.store = CacheStore(policy.journalled_bytes, policy.max_entries)
         self._state_log = state_log
         self._policy = policy
         self._quotas = quotas

@@ -85,7 +85,7 @@ class Entry:
         self.slot = NOWHERE
 
 
-class Store:
+class CacheStore:
     def __init__(self, max_bytes: int, max_entries: int) -> None:
         self.bytes = 0
         self._max_bytes = max_bytes

@@ -69,7 +69,7 @@ class Delays:
         self._clock = clock
         self._executor = executor
         self._heap: list[tuple[int, int]] = []  # (due, id); entries that are not in the state are stale
-        self._appearing = False  # due records are being read or appended
+        self._appending = False  # due records are being read or appended
         self._advancing = False
         self._not_before = 0  # time of the next attempt after a failure
         self._trimmed = 0  # time of the last trim
@@ -175,7 +175,7 @@ class Delays:
     def sweep(self, now: int) -> None:
         """Append records that are due. Called a few times a second."""
         self._advance(now)
-        if not self._appearing and not 0 <= now - self._trimmed < TRIM_EVERY:
+        if not self._appending and not 0 <= now - self._trimmed < TRIM_EVERY:
             self._trimmed = now
             self._trim()
             held_back, self._held_back = self._held_back, []
@@ -187,14 +187,14 @@ class Delays:
             return
         self._advancing = True
         try:
-            while not self._appearing and not self._state_log.closed:
+            while not self._appending and not self._state_log.closed:
                 if 0 < self._not_before - now <= TRY_AGAIN:
                     break
                 due = self._due(now)
                 if not due:
                     break
-                self._appearing = True
-                _Appearing(self, due).start()
+                self._appending = True
+                _DueBatch(self, due).start()
         finally:
             self._advancing = False
 
@@ -226,7 +226,7 @@ class Delays:
         self._held_back += delayed
 
     def _done(self, *, failed: bool = False) -> None:
-        self._appearing = False
+        self._appending = False
         now = self._clock()
         if failed:
             self._not_before = now + TRY_AGAIN
@@ -253,7 +253,7 @@ class _Content(NamedTuple):
     headers: Headers
 
 
-class _Appearing:
+class _DueBatch:
     """A batch of due records: read, then appended in one entry. Those that do not fit into it are put back."""
 
     def __init__(self, delays: Delays, due: list[Delayed]) -> None:
@@ -373,9 +373,9 @@ class _Appearing:
             try:
                 placed = self._place_in(topic, contents, created)
             except (RecordRejected, LimitReached) as error:  # dead letters are not possible, or not at present
-                misfits = self._delays._validator.misfits(topic, [content.value for content in contents])
-                self._hold_back([contents[index] for index in misfits], error)
-                contents = [content for index, content in enumerate(contents) if index not in misfits]
+                mismatches = self._delays._validator.mismatches(topic, [content.value for content in contents])
+                self._hold_back([contents[index] for index in mismatches], error)
+                contents = [content for index, content in enumerate(contents) if index not in mismatches]
                 if not contents:
                     continue
                 placed = self._place_in(topic, contents, created)

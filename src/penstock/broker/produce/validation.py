@@ -150,7 +150,7 @@ class RecordValidator:
         """
         size = self.measure(values, keys)
         columns = _Columns(values, keys, headers, expires)
-        if bad := self.misfits(topic, values):
+        if bad := self.mismatches(topic, values):
             routed = allow_dead_letters and topic.settings.rejected == "dead-letter"
             target, events = self._dead_letters(topic, coming) if routed else (None, [])
             if target is None:
@@ -177,14 +177,14 @@ class RecordValidator:
         """
         size = sum(map(len, values)) + (0 if keys is None else sum([len(key or b"") for key in keys]))
         columns = _Columns(values, keys, headers, expires)
-        if bad := self.misfits(topic, values):
+        if bad := self.mismatches(topic, values):
             target, events = self._dead_letters(topic, coming)
             if target is None:
                 raise _rejected(bad, len(values))
             return self._route_to_dead_letters(bad, topic, partitions, columns, size, target, events)
         return _by_partitions(topic, partitions, columns, size)
 
-    def misfits(self, topic: Topic, values: Sequence[bytes]) -> dict[int, list[str]]:
+    def mismatches(self, topic: Topic, values: Sequence[bytes]) -> dict[int, list[str]]:
         """The reasons why values do not match the topic's schema, by index."""
         return {} if topic.settings.schema is None else self._check(topic, values)
 

@@ -33,7 +33,7 @@ _PRIME: Final = np.uint32(0x01000193)
 Numbers = npt.NDArray[Any]
 
 
-class Target(NamedTuple):
+class TargetTopic(NamedTuple):
     """A destination topic."""
 
     id: int
@@ -113,8 +113,8 @@ class PartitionSplitter:
         schema: pa.Schema,
         topic: str | None,
         limits: SplitLimits,
-        lookup: Callable[[Sequence[str]], Sequence[Target]],
-        emit: Callable[[Target, int, Columns], None],
+        lookup: Callable[[Sequence[str]], Sequence[TargetTopic]],
+        emit: Callable[[TargetTopic, int, Columns], None],
         turn: Callable[[int], int] = lambda _partitions: 0,
     ) -> None:
         """If `topic` is given, all rows go there, regardless of their `topic` column. `turn` returns the first
@@ -127,11 +127,11 @@ class PartitionSplitter:
         self._lookup = lookup
         self._emit = emit
         self._turn = turn
-        self._targets: dict[str, Target] = {}
+        self._targets: dict[str, TargetTopic] = {}
         self._turns: dict[int, int] = {}
         self._pile: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
-        self._waiting: dict[tuple[Target, int], _Waiting] = {}
+        self._waiting: dict[tuple[TargetTopic, int], _Waiting] = {}
         self._held = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -178,13 +178,13 @@ class PartitionSplitter:
                 self._keep(place, rows.slice(first, end - first), sizes[first:end])
             first = end
 
-    def _places(self, columns: dict[str, pa.Array], count: int) -> tuple[list[tuple[Target, int]], Numbers]:
+    def _places(self, columns: dict[str, pa.Array], count: int) -> tuple[list[tuple[TargetTopic, int]], Numbers]:
         """The partitions of topics, and for each row the index of its partition among them."""
         keys = columns.get("key")
         wanted = None
         if "partition" in columns and columns["partition"].null_count < count:
             wanted = pc.fill_null(columns["partition"], -1).to_numpy(zero_copy_only=False)
-        places: list[tuple[Target, int]] = []
+        places: list[tuple[TargetTopic, int]] = []
         codes = np.zeros(count, np.int32)
         for target, members in self._by_topic(columns, count):
             base = len(places)
@@ -197,7 +197,7 @@ class PartitionSplitter:
             codes[slice(None) if members is None else members] = chosen + base
         return places, codes
 
-    def _by_topic(self, columns: dict[str, pa.Array], count: int) -> list[tuple[Target, Numbers | None]]:
+    def _by_topic(self, columns: dict[str, pa.Array], count: int) -> list[tuple[TargetTopic, Numbers | None]]:
         """The topics of these rows, and the rows of each (None: all)."""
         if self._topic is not None:
             return [(self._find([self._topic])[0], None)]
@@ -212,7 +212,7 @@ class PartitionSplitter:
         assert len(numbers) == count
         return [(target, np.flatnonzero(numbers == number)) for number, target in enumerate(targets)]
 
-    def _find(self, names: list[str]) -> list[Target]:
+    def _find(self, names: list[str]) -> list[TargetTopic]:
         missing = [name for name in names if name not in self._targets]
         if missing:
             if len(self._targets) + len(missing) > self._limits.topics:
@@ -220,7 +220,7 @@ class PartitionSplitter:
             self._targets.update({target.name: target for target in self._lookup(missing)})
         return [self._targets[name] for name in names]
 
-    def _keep(self, place: tuple[Target, int], rows: pa.RecordBatch, sizes: Numbers) -> None:
+    def _keep(self, place: tuple[TargetTopic, int], rows: pa.RecordBatch, sizes: Numbers) -> None:
         waiting = self._waiting.setdefault(place, _Waiting([], 0, 0))
         waiting.parts.append((rows, sizes))
         size = int(sizes.sum())
@@ -233,7 +233,7 @@ class PartitionSplitter:
             for other in list(self._waiting):
                 self._flush(other)
 
-    def _flush(self, place: tuple[Target, int], *, whole: bool = True) -> None:
+    def _flush(self, place: tuple[TargetTopic, int], *, whole: bool = True) -> None:
         """Emit the buffered rows of one partition as chunks. Unless `whole`, a last chunk that is not full stays
         buffered.
         """

@@ -145,9 +145,9 @@ class DeadLetters:
         size = len(found.value) + len(found.key or b"")
         if (whole := size + headers_size(found.headers)) > self._limits.record_bytes:
             raise RecordTooLarge(whole, self._limits.record_bytes)
-        if misfit := self._validator.misfits(topic, [found.value]):
+        if mismatch := self._validator.mismatches(topic, [found.value]):
             self._metrics.records_rejected += 1
-            raise RecordRejected(misfit[0])
+            raise RecordRejected(mismatch[0])
         event = self._removal(state, dlq_partition, (found.offset,), bounds.start, scope.tenant)
         wanted = ANY if found.partition is None or found.partition >= topic.partitions else found.partition
         (partition,) = self._partitioner.choose(topic, [found.key], [wanted])

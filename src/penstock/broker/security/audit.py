@@ -314,7 +314,7 @@ class Audit:
         stop = end if max_count is None else min(end, mark.offset + max(1, max_count))
         number = 0 if topic is None else topic.id
         remembered = self._links.get(number, state.chains.get(number))
-        check = audit_chain.Check(mark, whole=first == 0, remembered=remembered)
+        check = audit_chain.ChainCheck(mark, whole=first == 0, remembered=remembered)
         plans = [
             engine.read(partition, offset, STEP_BYTES, min(STEP_RECORDS, stop - offset))
             for offset in range(mark.offset, stop, STEP_RECORDS)

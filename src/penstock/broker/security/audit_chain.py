@@ -32,16 +32,16 @@ def header(before: bytes, own: bytes) -> Headers:
     return ((HEADER, before + own),)
 
 
-class Links(NamedTuple):
+class ChainLinks(NamedTuple):
     before: bytes
     own: bytes
 
 
-def links(headers: Headers) -> Links | None:
+def links(headers: Headers) -> ChainLinks | None:
     """The links of a record; None if it has none."""
     for name, value in headers:
         if name == HEADER and len(value) == 2 * LINK_BYTES:
-            return Links(value[:LINK_BYTES], value[LINK_BYTES:])
+            return ChainLinks(value[:LINK_BYTES], value[LINK_BYTES:])
     return None
 
 
@@ -67,7 +67,7 @@ class ChainReport(msgspec.Struct, frozen=True):
     start: int = 0  # offset of the oldest
 
 
-class Check:
+class ChainCheck:
     """Takes records in order, oldest first, and reports at the end whether the chain is intact."""
 
     def __init__(self, mark: ChainMark, *, whole: bool, remembered: bytes | None) -> None:
@@ -94,7 +94,7 @@ class Check:
             self._checked += 1
         return True
 
-    def _fault(self, offset: int, document: bytes, found: Links | None) -> str:
+    def _fault(self, offset: int, document: bytes, found: ChainLinks | None) -> str:
         if offset != self._offset:
             return f"the events from offset {self._offset} to {offset - 1} are missing"
         if found is None:

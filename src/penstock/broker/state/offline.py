@@ -37,10 +37,10 @@ class _Known(NamedTuple):
 
     mark: tuple[int, int, bytes]  # position of the tailer
     state: State
-    view: recovery.View
+    view: recovery.LogState
 
 
-_NOTHING: Final = _Known((0, 0, b""), State(), recovery.View({}, set(), ProducerTable()))
+_NOTHING: Final = _Known((0, 0, b""), State(), recovery.LogState({}, set(), ProducerTable()))
 
 
 class OfflineLog:

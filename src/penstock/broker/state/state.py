@@ -62,7 +62,7 @@ from penstock.broker.state.events import (
     UserRemoved,
     UserSet,
 )
-from penstock.broker.tenancy.tenant import Registered
+from penstock.broker.tenancy.tenant import RegisteredTenant
 from penstock.broker.topics.topic_settings import TopicSettings
 from penstock.log.engine import PartitionId, partition_id
 
@@ -115,7 +115,7 @@ class State:
     transactions: dict[str, int] = field(default_factory=dict)  # committed id → time, in this order
     publications: Publications = field(default_factory=dict)
     tables_left: dict[int, tuple[Scope, str]] = field(default_factory=dict)  # tables of deleted topics, to be removed
-    registered: dict[str, Registered] = field(default_factory=dict)  # tenants
+    registered: dict[str, RegisteredTenant] = field(default_factory=dict)  # tenants
     chains: dict[int, bytes] = field(default_factory=dict)  # topic of an audit log → last link of its hash chain
     cached: CacheState = field(default_factory=dict)
     usage: dict[str, TenantUsage] = field(default_factory=dict, compare=False)  # by tenant; derived from the rest
@@ -187,7 +187,7 @@ def apply(state: State, event: AnyEvent) -> None:
         case UserSet() | UserRemoved() | RoleSet() | RoleRemoved() | AclSet() | AclRemoved():
             user.apply_directory(state.directory, event)
         case TenantSet():
-            state.registered[event.name] = Registered(event.name, event.label, event.created)
+            state.registered[event.name] = RegisteredTenant(event.name, event.label, event.created)
             state.tenants.add(event.name)
         case TenantRemoved():
             _remove_tenant(state, event.name)

@@ -18,7 +18,7 @@ from penstock.log.engine import Bounds
 MAX_SPANS: Final = 1_024  # most spans of one subscriber; adjacent ones are merged
 
 
-class Span(NamedTuple):
+class OffsetRange(NamedTuple):
     """Offsets from `start` (inclusive) to `end` (exclusive)."""
 
     start: int
@@ -31,23 +31,23 @@ class Holding:
     __slots__ = ("given", "reading")
 
     def __init__(self) -> None:
-        self.reading: Span | None = None
-        self.given: deque[Span] = deque()
+        self.reading: OffsetRange | None = None
+        self.given: deque[OffsetRange] = deque()
 
     @property
     def full(self) -> bool:
         """Whether it holds so many unsettled spans that it gets no more for now."""
         return len(self.given) >= MAX_SPANS
 
-    def spans(self) -> Iterator[Span]:
+    def spans(self) -> Iterator[OffsetRange]:
         if self.reading is not None:
             yield self.reading
         yield from self.given
 
-    def give(self, spans: Iterable[Span]) -> None:
+    def give(self, spans: Iterable[OffsetRange]) -> None:
         for span in spans:
             if self.given and self.given[-1].end == span.start:
-                span = Span(self.given.pop().start, span.end)
+                span = OffsetRange(self.given.pop().start, span.end)
             self.given.append(span)
 
     def settle(self, count: int) -> bool:
@@ -57,7 +57,7 @@ class Holding:
         while count > 0 and given:
             start, end = given.popleft()
             if count < end - start:
-                given.appendleft(Span(start + count, end))
+                given.appendleft(OffsetRange(start + count, end))
             count -= end - start
         return count < before
 
@@ -69,7 +69,7 @@ class Cursor:
 
     def __init__(self, start: int, *, remembers: bool) -> None:
         self.next = start  # the first offset that was never claimed
-        self.returned: list[Span] = []  # claimed and freed again, ordered by offset
+        self.returned: list[OffsetRange] = []  # claimed and freed again, ordered by offset
         self.holdings: list[Holding] = []
         self.remembers = remembers
 
@@ -83,7 +83,7 @@ class Cursor:
         waiting = max(0, bounds.high_watermark - max(self.next, bounds.start))
         return waiting + sum([end - start for start, end in self.returned]) if self.returned else waiting
 
-    def claim(self, holding: Holding, count: int, bounds: Bounds) -> Span | None:
+    def claim(self, holding: Holding, count: int, bounds: Bounds) -> OffsetRange | None:
         """Claim the lowest free span, of at most `count` offsets. Records removed by retention are skipped. None if
         there are none.
         """
@@ -93,17 +93,17 @@ class Cursor:
             start = max(start, bounds.start)
             if start < end:
                 if count < end - start:
-                    self.returned.insert(0, Span(start + count, end))
-                holding.reading = Span(start, min(end, start + count))
+                    self.returned.insert(0, OffsetRange(start + count, end))
+                holding.reading = OffsetRange(start, min(end, start + count))
                 return holding.reading
         start = max(self.next, bounds.start)
         if start >= bounds.high_watermark:
             return None
         self.next = min(start + count, bounds.high_watermark)
-        holding.reading = Span(start, self.next)
+        holding.reading = OffsetRange(start, self.next)
         return holding.reading
 
-    def give(self, holding: Holding, spans: Iterable[Span], end: int) -> None:
+    def give(self, holding: Holding, spans: Iterable[OffsetRange], end: int) -> None:
         """The subscriber has read its claim up to `end` and found the records of these spans. The rest of the claim is
         freed. Records that it did not find do not exist for anyone.
         """
@@ -113,7 +113,7 @@ class Cursor:
         assert claimed.start <= end <= claimed.end
         if self.remembers:
             holding.give(spans)
-        self._free(Span(end, claimed.end))
+        self._free(OffsetRange(end, claimed.end))
 
     def release(self, holding: Holding) -> None:
         """Free everything that the subscriber holds."""
@@ -131,7 +131,7 @@ class Cursor:
             holding.given.clear()
             holding.reading = None
 
-    def _free(self, span: Span) -> None:
+    def _free(self, span: OffsetRange) -> None:
         """Insert the span into `returned`, merged with its neighbours."""
         start, end = span
         if start == end:
@@ -143,6 +143,6 @@ class Cursor:
         if end == self.next:
             self.next = start
         elif index < len(self.returned) and self.returned[index].start == end:
-            self.returned[index] = Span(start, self.returned[index].end)
+            self.returned[index] = OffsetRange(start, self.returned[index].end)
         else:
-            self.returned.insert(index, Span(start, end))
+            self.returned.insert(index, OffsetRange(start, end))

@@ -193,7 +193,7 @@ class PartitionFanout:
         """The topic was deleted."""
         for cursor in list(self._cursors):
             if cursor in self._cursors:
-                _tell(cursor.subscriber.topic_deleted)
+                _notify(cursor.subscriber.topic_deleted)
 
     def wait(self, cursor: FanoutCursor) -> None:
         """Wake its subscriber when the log has grown."""
@@ -206,7 +206,7 @@ class PartitionFanout:
     def _wake(self, cursors: Iterable[FanoutCursor]) -> None:
         for cursor in cursors:
             if cursor in self._cursors:
-                _tell(cursor.subscriber.wake)
+                _notify(cursor.subscriber.wake)
 
     # -- chunks
 
@@ -418,7 +418,7 @@ class FanoutLog:
             fanout.rebuilt()
 
 
-def _tell(call: Callable[[], None]) -> None:
+def _notify(call: Callable[[], None]) -> None:
     """Call a subscriber; its errors must not affect others."""
     try:
         call()

@@ -24,7 +24,7 @@ from penstock.broker.runtime.clock import Clock
 from penstock.broker.security.access import Access, Identity, Permission
 from penstock.broker.state.state import State, Topic
 from penstock.broker.state.state_log import StateLog
-from penstock.broker.subscriptions.cursor import Cursor, Holding, Span
+from penstock.broker.subscriptions.cursor import Cursor, Holding, OffsetRange
 from penstock.broker.topics import topic_rules
 from penstock.log.batch import RecordSlice
 from penstock.log.engine import FAILED, OPEN, CommitGroup, partition_id
@@ -70,7 +70,7 @@ class RecordChunk:
     __slots__ = ("_error", "_found", "_read", "_slot", "_span", "further", "group", "ready", "unsendable")
 
     def __init__(
-        self, slot: SubscriberSlot, span: Span, read: VisibleRead, group: CommitGroup | None, *, ready: bool
+        self, slot: SubscriberSlot, span: OffsetRange, read: VisibleRead, group: CommitGroup | None, *, ready: bool
     ) -> None:
         self._slot = slot
         self._span = span
@@ -100,7 +100,7 @@ class RecordChunk:
             found = [part for whole in found for part in self._sendable(whole, max_value)]
         self.further = end > self._span.start
         self._slot.skip_expired = not found and self.further
-        self._slot.give([Span(part.base_offset, part.end_offset) for part in found], end)
+        self._slot.give([OffsetRange(part.base_offset, part.end_offset) for part in found], end)
         return found
 
     def _sendable(self, part: RecordSlice, max_value: int) -> Iterator[RecordSlice]:
@@ -152,7 +152,7 @@ class SubscriberSlot:
         """
         return self._dispatcher.plan_read(self, self._identity, count, max_bytes)
 
-    def give(self, spans: list[Span], end: int) -> None:
+    def give(self, spans: list[OffsetRange], end: int) -> None:
         self._dispatcher.cursor.give(self.holding, spans, end)
 
     def settle(self, count: int) -> None:

@@ -19,7 +19,7 @@ from penstock.broker.tenancy.fair_share import allowance
 MAX_LABEL: Final = 255  # characters
 
 
-class Registered(msgspec.Struct, frozen=True):
+class RegisteredTenant(msgspec.Struct, frozen=True):
     name: str
     label: str  # display name; empty if none was given
     created: int  # µs since 1970
@@ -31,7 +31,7 @@ def check_name(tenant: str) -> None:
 
 
 def register(
-    known: Mapping[str, Registered],
+    known: Mapping[str, RegisteredTenant],
     limits: Limits,
     tenant: str,
     label: str | None,

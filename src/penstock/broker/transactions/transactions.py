@@ -49,14 +49,14 @@ REMEMBERED: Final = 10_000  # ids of dropped transactions, to report why they en
 _DEFAULT_SETTINGS: Final = TopicSettings()
 
 
-class _Held(NamedTuple):
+class _OpenTotals(NamedTuple):
     """Totals of the open transactions of a tenant."""
 
     open: int
     size: int  # bytes
 
 
-_NOTHING_HELD: Final = _Held(0, 0)
+_NONE_OPEN: Final = _OpenTotals(0, 0)
 
 
 class Committed(NamedTuple):
@@ -112,7 +112,7 @@ class Transactions:
         self._owned: dict[Hashable, set[str]] = {}
         self._ended: dict[str, str] = {}  # id → outcome, of the most recently dropped ones
         self._size = 0
-        self._held: dict[str, _Held] = {}  # by tenant
+        self._held: dict[str, _OpenTotals] = {}  # by tenant
 
     def __len__(self) -> int:
         return len(self._open)
@@ -126,7 +126,7 @@ class Transactions:
         mine, limits = self._owned.get(owner, set()), self._limits
         if len(mine) >= limits.transactions_per_owner:
             raise LimitReached(f"{limits.transactions_per_owner} transactions of one client are open: the limit")
-        tenant, held = scope.tenant, self._held.get(scope.tenant, _NOTHING_HELD)
+        tenant, held = scope.tenant, self._held.get(scope.tenant, _NONE_OPEN)
         check_room("open transactions", limits.transactions, len(self._open), tenant, held.open, limits.tenant_share)
         id = new_id(identity, self._token(TOKEN_BYTES))  # noqa: A001 - it is the transaction's id
         self._open[id] = Transaction(id, owner, scope, self._clock())
@@ -282,7 +282,7 @@ class Transactions:
         if transaction.size + size > limits.transaction_bytes:
             raise TransactionTooLarge(f"A transaction holds {limits.transaction_bytes} bytes at most")
         tenant, limit = transaction.scope.tenant, limits.transactions_bytes
-        mine = self._held.get(tenant, _NOTHING_HELD).size
+        mine = self._held.get(tenant, _NONE_OPEN).size
         check_room("bytes in open transactions", limit, self._size, tenant, mine, limits.tenant_share, size)
 
     def _writes(
@@ -333,8 +333,8 @@ class Transactions:
             del self._owned[transaction.owner]
 
     def _hold(self, tenant: str, count: int, size: int) -> None:
-        held = self._held.get(tenant, _NOTHING_HELD)
-        held = _Held(held.open + count, held.size + size)
+        held = self._held.get(tenant, _NONE_OPEN)
+        held = _OpenTotals(held.open + count, held.size + size)
         self._size += size
         if held.open:
             self._held[tenant] = held

@@ -52,7 +52,16 @@ class EventBuffer:
         self.over: FelixError | None = None  # why no more events will arrive
         self.ended = False  # gracefully
         self.reset_code: int | None = None
-        self.on_change: Callable[[], object] = _ignore
+        self._on_change: Callable[[], object] = _ignore
+
+    # -- called by the subscription
+
+    def watch(self, on_change: Callable[[], object]) -> None:
+        """Call back when there are more batches, or the stream has ended."""
+        self._on_change = on_change
+
+    def unwatch(self) -> None:
+        self._on_change = _ignore
 
     # -- called by the QUIC connection
 
@@ -69,7 +78,7 @@ class EventBuffer:
         elif self._size >= self._limit and not self.full:
             self.full = True
             self._owner.on_full(self)
-        self.on_change()
+        self._on_change()
 
     def reset(self, code: int) -> None:
         self.reset_code = code
@@ -101,7 +110,7 @@ class EventBuffer:
         if self.over is None:
             self.over = reason
             self._owner.forget(self)
-            self.on_change()
+            self._on_change()
 
     # -- internal
 

@@ -27,7 +27,7 @@ _PUBLISHED: Final = "what was published may be stored, or not"
 _CHANGED: Final = "the cache may be changed, or not"
 
 
-class Publication(NamedTuple):
+class PublishRequest(NamedTuple):
     """A batch to publish, in an encoding that the server reads."""
 
     scope: Scope
@@ -55,7 +55,7 @@ class RequestSpec(core.RequestSpec[T]):
     def encode(self, request_id: m.RequestId, flags: int) -> bytes:
         """The encoded frame with this id, for a server that reads the frame types in `flags`."""
         request = self.request
-        if type(request) is Publication:
+        if type(request) is PublishRequest:
             return request.encode(request_id, flags)
         try:
             return m.encode(msgspec.structs.replace(request, request_id=request_id))
@@ -82,7 +82,7 @@ def publish(
     if key is not None and len(key) > MAX_KEY:
         raise Unsendable(f"a key of {len(key)} bytes; the most is {MAX_KEY}")
     binary = options.original and options.encoding == "binary"
-    return RequestSpec(Publication(scope, payloads, binary, key), _offset, uncertainty=_PUBLISHED)
+    return RequestSpec(PublishRequest(scope, payloads, binary, key), _offset, uncertainty=_PUBLISHED)
 
 
 def _offset(reply: m.Reply) -> int | None:

@@ -283,7 +283,7 @@ class AsyncSubscription(AsyncClosing):
         else:
             async with connection.subscribing:
                 buffer = await self._open_events(connection, None)
-        buffer.on_change = self._change.set
+        buffer.watch(self._change.set)
         self._buffer, self._connection, self._grace_end = buffer, connection, None
         self._change.set()
         if self._closed:
@@ -334,7 +334,7 @@ class AsyncSubscription(AsyncClosing):
     def _cancel_buffer(self) -> None:
         buffer, self._buffer = self._buffer, None
         if buffer is not None:
-            buffer.on_change = lambda: None
+            buffer.unwatch()
             buffer.cancel(FelixError("the subscription was closed"))
 
 

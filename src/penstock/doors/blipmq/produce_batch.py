@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.wire.blipmq.errors import Nack
 
 
-class Publication:
+class PublishProperties:
     """The properties shared by all messages with the same topic, QoS and TTL, or the reason why they are refused."""
 
     __slots__ = ("limit", "qos", "refusal", "topic", "ttl")
@@ -23,7 +23,7 @@ class ProduceBatch:
 
     __slots__ = ("indexes", "publication", "values")
 
-    def __init__(self, publication: Publication, indexes: list[int], values: list[bytes]) -> None:
+    def __init__(self, publication: PublishProperties, indexes: list[int], values: list[bytes]) -> None:
         self.publication = publication
         self.indexes = indexes
         self.values = values

@@ -8,7 +8,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.security.access import Identity
 from penstock.broker.security.key import Verdict
-from penstock.doors.blipmq.produce_batch import Publication
+from penstock.doors.blipmq.produce_batch import PublishProperties
 from penstock.doors.blipmq.states import Handshake
 from penstock.doors.blipmq.subscriptions import Pushes
 from penstock.doors.reply_queue import ReplyQueue
@@ -39,7 +39,7 @@ class BlipMqContext(RequestContext):
         self.pushes = pushes
         self.version = 0  # of the protocol, known after HELLO
         self.handshake = Handshake(self._authenticate)
-        self.publications: dict[bytes, Publication] = {}  # by the bytes of a PUBLISH before the value
+        self.publications: dict[bytes, PublishProperties] = {}  # by the bytes of a PUBLISH before the value
         self.paused: Pausable | None = None  # waits until the client receives earlier replies
         self.written: CommitGroup | None = None  # of the last message or subscription of this connection
 

@@ -6,7 +6,7 @@ decoded only once.
 
 from __future__ import annotations
 
-from penstock.doors.blipmq.produce_batch import Publication
+from penstock.doors.blipmq.produce_batch import PublishProperties
 from penstock.doors.blipmq.request_context import BlipMqContext
 from penstock.wire.blipmq import codec
 from penstock.wire.blipmq import frames as f
@@ -37,7 +37,7 @@ class SinglePublishDecoder:
     def __init__(self, context: BlipMqContext) -> None:
         self._context = context
         self._prefix = b""  # of a payload, before the value
-        self._publication: Publication | None = None
+        self._publication: PublishProperties | None = None
 
     def decode(self, data: bytes) -> SinglePublish | None:
         """None if the data is anything else, or begins differently than all that this connection has published."""
@@ -67,7 +67,7 @@ class SinglePublishDecoder:
             return None
         return SinglePublish(correlation, publication.topic, payload, value, pong)
 
-    def _find(self, payload: bytes) -> Publication | None:
+    def _find(self, payload: bytes) -> PublishProperties | None:
         """The properties with which this connection has published such messages before. Remembers them."""
         context = self._context
         fields = codec.decode_publish(payload) if context.version == 1 else codec.decode_publish_v2(payload)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from penstock.broker import errors as broker
-from penstock.doors.felix.produce_batch import ProduceBatch, Publication, StreamNames
+from penstock.doors.felix.produce_batch import ProduceBatch, PublishRequest, StreamNames
 from penstock.log import errors as log
 from penstock.wire.felix.codec.dialects import Dialect, RequestId
 from penstock.wire.felix.errors import OUTCOME_UNKNOWN, Advice, ErrorCode, Retry
@@ -193,7 +193,7 @@ def unreadable_reply(dialect: Dialect, what: Unreadable) -> bytes:
     return dialect.failed(what.text, what.request_id, INVALID)
 
 
-def _not_published(dialect: Dialect, publication: Publication, message: str, to_do: Advice) -> bytes:
+def _not_published(dialect: Dialect, publication: PublishRequest, message: str, to_do: Advice) -> bytes:
     if dialect.original:
         if not publication.acked:
             return b""

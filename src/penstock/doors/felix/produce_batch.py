@@ -20,7 +20,7 @@ KEY_BYTE: Final = 16  # weight of a byte of a key: hashing it takes as long as s
 StreamNames: TypeAlias = tuple[str, str, str]  # tenant, namespace, stream
 
 
-class Publication(msgspec.Struct, frozen=True):
+class PublishRequest(msgspec.Struct, frozen=True):
     """One publish request, in any encoding."""
 
     names: StreamNames
@@ -43,27 +43,27 @@ class Publication(msgspec.Struct, frozen=True):
         return dialect.published(self.request_id, binary=self.binary, offset=offset) if self.acked else b""
 
 
-def _single(request: Publish) -> Publication:
+def _single(request: Publish) -> PublishRequest:
     names = (request.tenant_id, request.namespace, request.stream)
-    return Publication(
+    return PublishRequest(
         names, (request.payload,), request.request_id, request.acked, key=request.key, shard=request.shard
     )
 
 
-def _several(request: PublishBatch) -> Publication:
+def _several(request: PublishBatch) -> PublishRequest:
     names = (request.tenant_id, request.namespace, request.stream)
-    return Publication(
+    return PublishRequest(
         names, request.payloads, request.request_id, request.acked,
         request_name="publish batch", key=request.key, shard=request.shard,
     )  # fmt: skip
 
 
-def _binary(request: Batch) -> Publication:
+def _binary(request: Batch) -> PublishRequest:
     names = (request.tenant, request.namespace, request.stream)
-    return Publication(names, request.payloads, request.request_id, request.ack, binary=True, key=request.key)
+    return PublishRequest(names, request.payloads, request.request_id, request.ack, binary=True, key=request.key)
 
 
-PUBLICATIONS: Final[dict[type, Callable[[Any], Publication]]] = {
+PUBLICATIONS: Final[dict[type, Callable[[Any], PublishRequest]]] = {
     Publish: _single,
     PublishBatch: _several,
     Batch: _binary,
@@ -76,13 +76,13 @@ class ProduceBatch:
 
     __slots__ = ("directed", "names", "publications", "size")
 
-    def __init__(self, first: Publication) -> None:
+    def __init__(self, first: PublishRequest) -> None:
         self.names = first.names
         self.publications = [first]
         self.size = first.size
         self.directed = first.key is not None or first.shard is not None  # some have a key or name a partition
 
-    def add(self, publication: Publication) -> bool:
+    def add(self, publication: PublishRequest) -> bool:
         """Add a publication. False if it belongs in another batch: it is for another stream, or this batch is full."""
         if publication.names != self.names or self.size >= BATCH_BYTES:
             return False

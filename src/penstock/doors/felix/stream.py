@@ -265,7 +265,7 @@ class RequestStream(RequestPipeline):
         if isinstance(request, ProduceBatch) and len(request.publications) > 1 and isinstance(error, EXPECTED):
             self._execute_each(request)
         else:
-            self._tell(request, error)
+            self._reply_with_error(request, error)
 
     def _execute_each(self, batch: ProduceBatch) -> None:
         """Execute publications that were refused together one by one: each gets its own reply."""
@@ -274,7 +274,7 @@ class RequestStream(RequestPipeline):
                 return
             self._execute(HANDLERS[ProduceBatch], each)
 
-    def _tell(self, request: Any, error: Exception) -> None:
+    def _reply_with_error(self, request: Any, error: Exception) -> None:
         reply, ends = refusal(self._context.dialect, request, error)
         if reply:
             self.replies.enqueue(reply, self.broker.pending_commit)
@@ -314,7 +314,7 @@ class PublishStream(RequestStream):
         if size := _size(request):
             self.replies.enqueue(b"", after, None, size)
 
-    def _tell(self, request: Any, error: Exception) -> None:  # noqa: ARG002
+    def _reply_with_error(self, request: Any, error: Exception) -> None:  # noqa: ARG002
         if isinstance(error, AccessDenied | RequestRefused) or not isinstance(error, EXPECTED):
             self._end()
 

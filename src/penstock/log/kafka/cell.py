@@ -16,7 +16,7 @@ from penstock.log.errors import LogDamaged, LogUnavailable
 from penstock.log.group_format import GroupDamaged
 from penstock.log.kafka.checkpoint import WrongJournal
 from penstock.log.kafka.engine import ReplicatedEngine
-from penstock.log.kafka.fencing import Kind, Stamp, Verdict, View, claim, read
+from penstock.log.kafka.fencing import JournalView, Kind, Stamp, Verdict, claim, read
 from penstock.log.kafka.journal import SALT, Journal, JournalProducer, JournalReader, JournalRecord, JournalTrimmed
 from penstock.log.kafka.landmarks import Landmark, landmark
 from penstock.log.recovery import ForeignGroup, foreign_group
@@ -29,7 +29,7 @@ _STEP: Final = 0.25
 _SPEAKING: Final = frozenset({Verdict.COUNTS, Verdict.BEGINS, Verdict.ALIVE})
 
 
-def advance(view: View, record: JournalRecord) -> tuple[View, Verdict]:
+def advance(view: JournalView, record: JournalRecord) -> tuple[JournalView, Verdict]:
     """Process one record. Offsets have no gaps."""
     if record.offset != view.offset:
         raise WrongJournal(f"offset {record.offset} of the journal's topic where offset {view.offset} belongs")
@@ -45,7 +45,9 @@ def decode(record: JournalRecord) -> ForeignGroup:
         raise LogDamaged("the journal on Kafka", record.offset, str(error)) from None
 
 
-def records_until(reader: JournalReader, view: View, end: int) -> Iterator[tuple[View, JournalRecord, Verdict]]:
+def records_until(
+    reader: JournalReader, view: JournalView, end: int
+) -> Iterator[tuple[JournalView, JournalRecord, Verdict]]:
     """The records up to the offset `end`, which must exist, each with the view after it. Raises LogUnavailable."""
     give_up = time.monotonic() + READ_SECONDS
     while view.offset < end:
@@ -62,8 +64,8 @@ def records_until(reader: JournalReader, view: View, end: int) -> Iterator[tuple
 
 
 def read_until(
-    reader: JournalReader, view: View, end: int, found: Callable[[View, JournalRecord, Verdict], None]
-) -> View:
+    reader: JournalReader, view: JournalView, end: int, found: Callable[[JournalView, JournalRecord, Verdict], None]
+) -> JournalView:
     """Read up to the offset `end`, which must exist. Raises LogUnavailable."""
     for behind, record, verdict in records_until(reader, view, end):
         found(behind, record, verdict)
@@ -74,11 +76,11 @@ def read_until(
 def claim_term(
     journal: Journal,
     reader: JournalReader,
-    view: View,
+    view: JournalView,
     owner: str,
     value: bytes,
-    found: Callable[[View, JournalRecord, Verdict], None],
-) -> tuple[View, JournalProducer | None]:
+    found: Callable[[JournalView, JournalRecord, Verdict], None],
+) -> tuple[JournalView, JournalProducer | None]:
     """Claim the next term, and read the journal up to the claim: the producer if the claim succeeded and no later one
     followed, None if another owner was faster. Raises LogUnavailable."""
     stamp = claim(view, owner)
@@ -109,6 +111,15 @@ def _send_and_wait(producer: JournalProducer, stamp: Stamp, value: bytes) -> int
     return offset
 
 
+def _run_here(ingest: Callable[[], None]) -> None:
+    """The default of `Cell.ingest_by`."""
+    ingest()
+
+
+def _ignore(group: ForeignGroup) -> None:
+    """The default of `Cell.watch`."""
+
+
 class Cell:
     """A journal and its cache, before this broker owns it."""
 
@@ -116,7 +127,7 @@ class Cell:
         self,
         journal: Journal,
         engine: ReplicatedEngine,
-        view: View,
+        view: JournalView,
         owner: bytes = b"",
         landmarks: Sequence[Landmark] = (),
     ) -> None:
@@ -126,11 +137,21 @@ class Cell:
         self.owner = owner  # the value of the current claim
         self.landmarks = list(landmarks)  # of the segments
         self.heard = time.monotonic()  # time of the last sign of life from the owner
-        self.ingesting: Callable[[Callable[[], None]], None] = lambda ingest: ingest()
-        """Runs the commits of groups to the engine: on the loop, if the engine is read there."""
-        self.on_group: Callable[[ForeignGroup], None] = lambda _: None
-        """Called with each group, where it was committed."""
+        self._run: Callable[[Callable[[], None]], None] = _run_here
+        self._on_group: Callable[[ForeignGroup], None] = _ignore
         self._reader: JournalReader | None = None
+
+    def ingest_by(self, run: Callable[[Callable[[], None]], None]) -> None:
+        """Commit groups to the engine by this function: on the loop, if the engine is read there."""
+        self._run = run
+
+    def watch(self, on_group: Callable[[ForeignGroup], None]) -> None:
+        """Call back with each group, where it was committed."""
+        self._on_group = on_group
+
+    def unwatch(self) -> None:
+        """Commit groups here again, and call back no more."""
+        self._run, self._on_group = _run_here, _ignore
 
     def catch_up(self) -> None:
         """Read to the end. Raises LogUnavailable, JournalTrimmed, WrongJournal or the errors of
@@ -164,7 +185,7 @@ class Cell:
         self.view, producer = claim_term(self.journal, self._open_reader(), self.view, owner, value, self._take)
         return producer
 
-    def _take(self, view: View, record: JournalRecord, verdict: Verdict) -> None:
+    def _take(self, view: JournalView, record: JournalRecord, verdict: Verdict) -> None:
         before, self.view = self.view, view
         if verdict in _SPEAKING:
             self.heard = time.monotonic()
@@ -176,7 +197,7 @@ class Cell:
             return
         engine, group = self.engine, decode(record)
         if group.number > engine.last_group:
-            self.ingesting(lambda: self._ingest(group))
+            self._run(lambda: self._ingest(group))
             if engine.newest_segment.first_group == group.number:
                 self.landmarks.append(landmark(before, group.position, self.owner))
         elif group.number == engine.last_group and group.position + group.advance != engine.position:
@@ -187,7 +208,7 @@ class Cell:
 
     def _ingest(self, group: ForeignGroup) -> None:
         self.engine.ingest(group)
-        self.on_group(group)
+        self._on_group(group)
 
     def _open_reader(self) -> JournalReader:
         if self._reader is None:

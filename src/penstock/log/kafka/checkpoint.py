@@ -14,7 +14,7 @@ import msgspec
 from penstock.log import segment
 from penstock.log.errors import LogError
 from penstock.log.files import Files, replace
-from penstock.log.kafka.fencing import Term, View
+from penstock.log.kafka.fencing import JournalView, Term
 from penstock.log.kafka.landmarks import Landmark
 from penstock.typed_decoding import decode_json
 
@@ -26,7 +26,7 @@ class WrongJournal(LogError):
     """The data directory and the journal do not belong together. Nothing was changed."""
 
 
-class Source(msgspec.Struct, frozen=True):
+class JournalSource(msgspec.Struct, frozen=True):
     """The journal that a directory caches."""
 
     cluster: str  # Kafka's id of the cluster
@@ -38,7 +38,7 @@ class Source(msgspec.Struct, frozen=True):
 class Checkpoint(msgspec.Struct, frozen=True):
     """The content of the file, in JSON."""
 
-    source: Source
+    source: JournalSource
     offset: int = 0  # of the next record to read
     term: tuple[int, str] = (0, "")
     group: int = 0
@@ -47,8 +47,8 @@ class Checkpoint(msgspec.Struct, frozen=True):
     filling: bool = False  # the segments do not reach the snapshot that they need yet: see `filling.py`
 
     @property
-    def view(self) -> View:
-        return View(self.offset, Term(*self.term), self.group)
+    def view(self) -> JournalView:
+        return JournalView(self.offset, Term(*self.term), self.group)
 
 
 def load(files: Files) -> Checkpoint | None:
@@ -67,8 +67,8 @@ def load(files: Files) -> Checkpoint | None:
 
 def store(
     files: Files,
-    source: Source,
-    view: View,
+    source: JournalSource,
+    view: JournalView,
     owner: bytes = b"",
     landmarks: Sequence[Landmark] = (),
     *,
@@ -82,14 +82,14 @@ def store(
     return made
 
 
-def adopt(files: Files, source: Source) -> Checkpoint:
+def adopt(files: Files, source: JournalSource) -> Checkpoint:
     """The checkpoint to continue from. A directory without a journal becomes the cache of this one. Raises
     WrongJournal."""
     found = load(files)
     if found is None:
         if segment.exist(files):
             raise WrongJournal("the data directory has a journal of its own, and is not the cache of one on Kafka")
-        return store(files, source, View())
+        return store(files, source, JournalView())
     if found.source != source:
         raise WrongJournal(
             f"the data directory is the cache of cell {found.source.cell} of {found.source.name!r} (Kafka cluster "

@@ -24,17 +24,18 @@ from penstock.log.committer import Worker
 from penstock.log.errors import LogError, LogReadOnly, LogUnavailable, NotOwner
 from penstock.log.kafka.cell import claim_term, decode, read_until
 from penstock.log.kafka.engine import ReplicatedEngine
-from penstock.log.kafka.fencing import Kind, Outcome, Stamp, Term, Verdict, View, acknowledged, outcome
+from penstock.log.kafka.fencing import GroupOutcome, JournalView, Kind, Stamp, Term, Verdict, acknowledged, outcome
 from penstock.log.kafka.journal import Journal, JournalProducer, JournalRecord, JournalTrimmed, group_value
 from penstock.log.kafka.landmarks import Landmark, landmark, thinned
 from penstock.log.open_group import PendingGroup
+from penstock.retry import RetryPolicy, no_jitter
 
 logger = logging.getLogger(__name__)
 
 IN_FLIGHT: Final = 5  # groups, the maximum of an idempotent producer's requests in flight; more only if they are full
 IN_FLIGHT_BYTES: Final = 64 << 20
 GROUP_BYTES: Final = 2 << 20  # Kafka takes, replicates and acknowledges several such records sooner than a large one
-RETRY_SECONDS: Final = (0.1, 2.0)  # between attempts to read the journal: first, maximum
+RETRY: Final = RetryPolicy(base=0.1, cap=2.0, random=no_jitter)  # of reading the journal, until it succeeds
 UNKNOWN: Final = Term(-1, "")  # of an owner whose claim is no longer in the journal
 AWAY: Final = "Kafka does not answer: {}; reads go on, and writes will when it answers again"
 FENCED: Final = "another broker owns the journal now (term {}); this one takes no writes"
@@ -51,7 +52,7 @@ class CommitterSettings:
 
 
 @dataclass(slots=True, eq=False)
-class Sent:
+class InFlightRecord:
     """A record without a delivery report. A heartbeat has no group."""
 
     stamp: Stamp
@@ -64,7 +65,7 @@ class Sent:
 class ReadBack:
     """The outcome of the records without a report, from reading the journal."""
 
-    view: View
+    view: JournalView
     counted: int  # last group of the term that counts
     records: dict[int, JournalRecord] = field(default_factory=dict)  # groups of the term that count, by number
     producer: JournalProducer | None = None  # of a new term
@@ -79,7 +80,7 @@ class KafkaCommitter:
         settings: CommitterSettings | None = None,
         *,
         journal_id: str = "",
-        checkpoint: Callable[[View, bytes, Sequence[Landmark]], object] = lambda *_: None,
+        checkpoint: Callable[[JournalView, bytes, Sequence[Landmark]], object] = lambda *_: None,
         upkeep: Callable[[Sequence[Landmark], int], None] = lambda *_: None,
         on_lost: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -100,14 +101,14 @@ class KafkaCommitter:
         self._claim = b""
         self._claims: set[str] = set()  # owner names of terms that were claimed, perhaps successfully
         self._lock = threading.Lock()  # protects the following
-        self._view = View()  # the journal up to the last report, all of which is in the segments
+        self._view = JournalView()  # the journal up to the last report, all of which is in the segments
         self._landmarks: list[Landmark] = []
-        self._sent: deque[Sent] = deque()
+        self._sent: deque[InFlightRecord] = deque()
         self._bytes_sent = 0
         self._doubt = ""  # the reason why nothing may be acknowledged before the journal is read
         self._written: deque[tuple[PendingGroup, Exception | None]] = deque()  # to be completed
         self._writing: PendingGroup | None = None  # to the segments
-        self._told = False  # a call of `_complete` is scheduled
+        self._completing = False  # a call of `_complete` is scheduled
         # Used on the loop only:
         self._scheduled = self._settling = self._abandoned = self._stopped = False
         self._lost = False
@@ -124,7 +125,7 @@ class KafkaCommitter:
         self,
         journal: Journal,
         producer: JournalProducer,
-        view: View,
+        view: JournalView,
         claim: bytes,
         landmarks: Sequence[Landmark] = (),
     ) -> None:
@@ -136,7 +137,7 @@ class KafkaCommitter:
         self._upkeeper = Worker("penstock-upkeep") if self._settings.upkeep_seconds else None
         self._answers.start()
 
-    def _name_owner(self, view: View) -> None:
+    def _name_owner(self, view: JournalView) -> None:
         assert self._engine is not None
         self._engine.owner_term = (self._journal_id, view.term.number) if self._journal_id else None
 
@@ -164,9 +165,9 @@ class KafkaCommitter:
             if group is None:
                 return
             value = group_value(group)
-            self._send(Sent(Stamp(Kind.GROUP, self._view.term, group.number), group, len(value)), value)
+            self._send(InFlightRecord(Stamp(Kind.GROUP, self._view.term, group.number), group, len(value)), value)
 
-    def _send(self, sent: Sent, value: bytes) -> None:
+    def _send(self, sent: InFlightRecord, value: bytes) -> None:
         """Send a record, in the order of the groups, on any thread."""
         with self._lock:
             producer = self._producer
@@ -182,11 +183,11 @@ class KafkaCommitter:
                 producer.send(sent.stamp, value, lambda offset, reason: self._stored(producer, sent, offset, reason))
             except LogUnavailable as error:
                 self._doubt = str(error)
-                self._tell()
+                self._schedule_completion()
 
     def _complete(self) -> None:
         """Complete what other threads have prepared."""
-        self._told = False
+        self._completing = False
         engine = self._engine
         assert engine is not None
         self._complete_written(engine)
@@ -247,7 +248,7 @@ class KafkaCommitter:
                 if sent.group is None:
                     continue
                 found = outcome(read_back.view, sent.stamp.term, read_back.counted, sent.stamp.group)
-                if found is not Outcome.STORED:
+                if found is not GroupOutcome.STORED:
                     break
                 if self._abandoned:
                     engine.ingest(decode(read_back.records[sent.stamp.group]))
@@ -306,7 +307,7 @@ class KafkaCommitter:
     def _by_the_clock(self, now: float) -> None:
         settings = self._settings
         if settings.heartbeat_seconds and now - self._last_sent >= settings.heartbeat_seconds and not self._lost:
-            self._send(Sent(Stamp(Kind.HEARTBEAT, self._view.term), None, 0), b"")
+            self._send(InFlightRecord(Stamp(Kind.HEARTBEAT, self._view.term), None, 0), b"")
         if now - self._last_checkpoint >= settings.checkpoint_seconds:
             self._last_checkpoint = now
             self._background.put(self._store_checkpoint)
@@ -315,14 +316,14 @@ class KafkaCommitter:
             self._last_upkeep, self._at_upkeep = now, True
             self._upkeeper.put(self._keep_up)
 
-    def _stored(self, producer: JournalProducer, sent: Sent, offset: int, reason: str) -> None:
+    def _stored(self, producer: JournalProducer, sent: InFlightRecord, offset: int, reason: str) -> None:
         with self._lock:
             if self._doubt or sent.settled or producer is not self._producer:
                 return  # it will be looked up in the journal
             behind = acknowledged(self._view.offset, offset) if offset >= 0 and self._sent[0] is sent else None
             if behind is None:
                 self._doubt = reason or f"a record was stored at offset {offset} instead of {self._view.offset}"
-                self._tell()
+                self._schedule_completion()
                 return
             self._sent.popleft()
             self._bytes_sent -= sent.size
@@ -341,14 +342,14 @@ class KafkaCommitter:
         with self._lock:
             if error is None and group.file.first_group == group.number:
                 self._landmarks.append(landmark(self._view, group.position, self._claim))
-            self._view = View(behind, self._view.term, group.number)
+            self._view = JournalView(behind, self._view.term, group.number)
             self._writing = None
             self._written.append((group, error))
-            self._tell()
+            self._schedule_completion()
 
-    def _tell(self) -> None:
-        if not self._told:
-            self._told = True
+    def _schedule_completion(self) -> None:
+        if not self._completing:
+            self._completing = True
             with contextlib.suppress(RuntimeError):  # the loop may be closed: `drain` completes the rest
                 self._loop.call_soon_threadsafe(self._complete)
 
@@ -356,8 +357,7 @@ class KafkaCommitter:
 
     def _find_out(self) -> None:
         """Read the journal, retrying until it succeeds."""
-        began, pause = time.monotonic(), RETRY_SECONDS[0]
-        told = False
+        began, failures, reported = time.monotonic(), 0, False
         while not self._stopped:
             try:
                 self._read_back = self._look()
@@ -370,14 +370,14 @@ class KafkaCommitter:
                 logger.warning("the journal on Kafka cannot be read: %s", error)
             else:
                 break
-            if not told and time.monotonic() - began >= self._settings.unknown_after_seconds:
-                told = True
+            if not reported and time.monotonic() - began >= self._settings.unknown_after_seconds:
+                reported = True
                 with contextlib.suppress(RuntimeError):
                     self._loop.call_soon_threadsafe(self._give_up_for_now)
-            time.sleep(pause)
-            pause = min(2 * pause, RETRY_SECONDS[1])
+            time.sleep(RETRY.delay(failures))
+            failures += 1
         with self._lock:
-            self._tell()
+            self._schedule_completion()
 
     def _look(self) -> ReadBack:
         """Read the journal from the last known offset, and claim a new term if necessary. Raises LogError."""
@@ -385,7 +385,7 @@ class KafkaCommitter:
         assert journal is not None
         read_back = ReadBack(start, start.group)
 
-        def found(view: View, record: JournalRecord, verdict: Verdict) -> None:
+        def found(view: JournalView, record: JournalRecord, verdict: Verdict) -> None:
             read_back.view = view
             if verdict is Verdict.COUNTS and record.stamp is not None and record.stamp.term == start.term:
                 read_back.counted = record.stamp.group

@@ -23,8 +23,8 @@ from penstock.log.errors import LogError, LogUnavailable
 from penstock.log.files import Files, replace
 from penstock.log.kafka import checkpoint
 from penstock.log.kafka.cell import claim_term, decode, read_until, records_until
-from penstock.log.kafka.checkpoint import COPY, Source, refuse_cache
-from penstock.log.kafka.fencing import Kind, Stamp, Verdict, View
+from penstock.log.kafka.checkpoint import COPY, JournalSource, refuse_cache
+from penstock.log.kafka.fencing import JournalView, Kind, Stamp, Verdict
 from penstock.log.kafka.filling import ensure_filled
 from penstock.log.kafka.journal import Journal, JournalProducer, encode_value
 from penstock.log.kafka.landmarks import START, Landmark, landmark
@@ -97,7 +97,7 @@ def _check_end(scan: Scan, following: Segment | None) -> None:
         raise scan.damaged(scan.broken or "the file ends early")
 
 
-def journal_groups(journal: Journal, start: View) -> Iterator[ForeignGroup]:
+def journal_groups(journal: Journal, start: JournalView) -> Iterator[ForeignGroup]:
     """The groups of a journal, starting at a landmark."""
     reader = journal.reader(start.offset)
     try:
@@ -235,7 +235,7 @@ def to_journal(
     return compared
 
 
-def _claim(journal: Journal, start: View, text: str) -> tuple[View, JournalProducer]:
+def _claim(journal: Journal, start: JournalView, text: str) -> tuple[JournalView, JournalProducer]:
     """Claim the journal, so that concurrent writers are detected."""
     reader = journal.reader(start.offset)
     try:
@@ -257,7 +257,7 @@ def _claim(journal: Journal, start: View, text: str) -> tuple[View, JournalProdu
 class _Sending:
     """Groups in flight to Kafka, each of which must be stored at the expected offset."""
 
-    def __init__(self, producer: JournalProducer, view: View, largest: int) -> None:
+    def __init__(self, producer: JournalProducer, view: JournalView, largest: int) -> None:
         self._producer = producer
         self._view = view
         self._largest = largest
@@ -313,7 +313,7 @@ def _put_snapshots(files: Files, topic: SnapshotTopic, content: Content, first_g
 # -- to files
 
 
-def reserve_files(source: Source, files: Files) -> None:
+def reserve_files(source: JournalSource, files: Files) -> None:
     """Mark the data directory as a copy of a journal, or check the existing mark. Raises CopyRefused or OSError."""
     files.make_directory("")
     names = files.list("")
@@ -327,7 +327,7 @@ def reserve_files(source: Source, files: Files) -> None:
 
 
 def to_files(
-    journal: Journal, source: Source, files: Files, file_bytes: int, now: int, progress: Progress = nobody_sees
+    journal: Journal, source: JournalSource, files: Files, file_bytes: int, now: int, progress: Progress = nobody_sees
 ) -> Compared:
     """Copy a journal on Kafka to a data directory that is empty, or has a part of this copy. Blocks; raises LogError or
     OSError."""
@@ -342,7 +342,7 @@ def to_files(
     return compared
 
 
-def _fill(journal: Journal, source: Source, files: Files, file_bytes: int, now: int, progress: Progress) -> None:
+def _fill(journal: Journal, source: JournalSource, files: Files, file_bytes: int, now: int, progress: Progress) -> None:
     found = checkpoint.load(files)
     if found is not None and segment.exist(files):  # incomplete: continue to the current end of the journal
         checkpoint.store(files, found.source, found.view, found.owner.encode(), found.landmarks, filling=True)
@@ -352,9 +352,9 @@ def _fill(journal: Journal, source: Source, files: Files, file_bytes: int, now: 
     ensure_filled(journal, source, files, file_bytes, now, lambda done, _: progress("copying", done, end))
 
 
-def _marked(files: Files) -> Source | None:
+def _marked(files: Files) -> JournalSource | None:
     with contextlib.closing(files.open(COPY, writable=False)) as file:
         try:
-            return decode_json(file.read(0, file.size()), Source)
+            return decode_json(file.read(0, file.size()), JournalSource)
         except msgspec.MsgspecError:
             return None

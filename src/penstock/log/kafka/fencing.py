@@ -49,7 +49,7 @@ class Stamp(NamedTuple):
     group: int = 0  # number of the group
 
 
-class View(NamedTuple):
+class JournalView(NamedTuple):
     """The journal below `offset`, as seen by every reader."""
 
     offset: int = 0  # of the next record to read
@@ -68,23 +68,23 @@ class Verdict(enum.Enum):
     GAP = enum.auto()  # a group whose predecessor is missing
 
 
-def read(view: View, stamp: Stamp) -> tuple[View, Verdict]:
+def read(view: JournalView, stamp: Stamp) -> tuple[JournalView, Verdict]:
     """Apply the next record of the journal: the view after it, and its verdict."""
     behind = view.offset + 1
     if stamp.kind is Kind.CLAIM:
         if stamp.term.number == view.term.number + 1:
-            return View(behind, stamp.term, view.group), Verdict.BEGINS
+            return JournalView(behind, stamp.term, view.group), Verdict.BEGINS
         return view._replace(offset=behind), Verdict.STALE
     if stamp.term != view.term:
         return view._replace(offset=behind), Verdict.STALE
     if stamp.kind is Kind.HEARTBEAT:
         return view._replace(offset=behind), Verdict.ALIVE
     if stamp.group == view.group + 1:
-        return View(behind, view.term, stamp.group), Verdict.COUNTS
+        return JournalView(behind, view.term, stamp.group), Verdict.COUNTS
     return view._replace(offset=behind), Verdict.REPEATED if stamp.group <= view.group else Verdict.GAP
 
 
-def claim(view: View, owner: str) -> Stamp:
+def claim(view: JournalView, owner: str) -> Stamp:
     """The record by which `owner` claims the next term."""
     return Stamp(Kind.CLAIM, Term(view.term.number + 1, owner))
 
@@ -95,7 +95,7 @@ def acknowledged(expected: int, offset: int) -> int | None:
     return offset + 1 if offset == expected else None
 
 
-class Outcome(enum.Enum):
+class GroupOutcome(enum.Enum):
     """The outcome of a group that was sent and not acknowledged."""
 
     STORED = enum.auto()  # it counts, permanently
@@ -103,9 +103,9 @@ class Outcome(enum.Enum):
     UNKNOWN = enum.auto()  # it is not in the journal, but may still arrive
 
 
-def outcome(view: View, term: Term, counted: int, group: int) -> Outcome:
+def outcome(view: JournalView, term: Term, counted: int, group: int) -> GroupOutcome:
     """The outcome of a group that was sent in `term`, after the journal was read up to `view`; `counted` is the last
     group of that term that counts, or the last before the term."""
     if group <= counted:
-        return Outcome.STORED
-    return Outcome.UNKNOWN if view.term == term else Outcome.NOT_STORED
+        return GroupOutcome.STORED
+    return GroupOutcome.UNKNOWN if view.term == term else GroupOutcome.NOT_STORED

@@ -16,8 +16,8 @@ from penstock.log.files import Files
 from penstock.log.group_format import HEADER_SIZE
 from penstock.log.kafka import checkpoint
 from penstock.log.kafka.cell import decode, read_until
-from penstock.log.kafka.checkpoint import Checkpoint, Source, WrongJournal
-from penstock.log.kafka.fencing import Verdict, View
+from penstock.log.kafka.checkpoint import Checkpoint, JournalSource, WrongJournal
+from penstock.log.kafka.fencing import JournalView, Verdict
 from penstock.log.kafka.journal import Journal, JournalRecord
 from penstock.log.kafka.landmarks import START, Landmark, beginning, landmark
 from penstock.log.kafka.snapshot_topic import Content, SnapshotTopic
@@ -33,7 +33,7 @@ Progress = Callable[[int, int], None]
 
 def ensure_filled(
     journal: Journal,
-    source: Source,
+    source: JournalSource,
     files: Files,
     file_bytes: int,
     now: int,
@@ -60,7 +60,7 @@ def ensure_filled(
     return _Filling(journal, source, files, found, file_bytes, now).run(content, end, progress)
 
 
-def _begin(source: Source, files: Files, content: Content, first: int, file_bytes: int, now: int) -> Checkpoint:
+def _begin(source: JournalSource, files: Files, content: Content, first: int, file_bytes: int, now: int) -> Checkpoint:
     """Create an empty segment after the landmark to start from, and nothing else."""
     mark = beginning(content.landmarks, content.snapshots, first)
     if mark is None:
@@ -83,7 +83,7 @@ def _begin(source: Source, files: Files, content: Content, first: int, file_byte
 
 class _Filling:
     def __init__(
-        self, journal: Journal, source: Source, files: Files, found: Checkpoint, file_bytes: int, now: int
+        self, journal: Journal, source: JournalSource, files: Files, found: Checkpoint, file_bytes: int, now: int
     ) -> None:
         self._journal, self._source, self._files = journal, source, files
         self._landmarks = list(found.landmarks) or [START]
@@ -96,7 +96,7 @@ class _Filling:
         )
 
     def run(self, content: Content, end: int, progress: Progress) -> Checkpoint:
-        def found(view: View, record: JournalRecord, verdict: Verdict) -> None:
+        def found(view: JournalView, record: JournalRecord, verdict: Verdict) -> None:
             if verdict is Verdict.COUNTS and view.group > self._last_group:
                 self._write(decode(record))
             self._view = view

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from penstock.log.errors import LogError
-from penstock.log.group_format import HEADER_SIZE, encode_group
+from penstock.log.group_format import HEADER_SIZE, encode_group_header
 from penstock.log.kafka.fencing import Kind, Stamp, Term
 from penstock.log.kafka.snapshot_topic import KeyedTopic
 from penstock.log.open_group import PendingGroup
@@ -80,7 +80,8 @@ def group_value(sealed: PendingGroup) -> bytes:
 
 def encode_value(number: int, position: int, timestamp: int, advance: int, entries: Sequence[bytes]) -> bytes:
     length = HEADER_SIZE + sum(map(len, entries))
-    return encode_group(SALT, number, 0, position, timestamp, length, entries, advance)
+    head = encode_group_header(SALT, number, 0, position, timestamp, length, entries, advance)
+    return b"".join((head, *entries))
 
 
 def to_headers(stamp: Stamp) -> list[tuple[str, str | bytes | None]]:

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from penstock.log.kafka.fencing import NOBODY, Term, View
+from penstock.log.kafka.fencing import NOBODY, JournalView, Term
 
 MOST: Final = 256  # stored by one broker
 
@@ -27,14 +27,14 @@ class Landmark(msgspec.Struct, frozen=True, order=True, array_like=True):
     claim: str = ""  # the value of the current claim, by which brokers find the owner
 
     @property
-    def view(self) -> View:
-        return View(self.offset, Term(self.term, self.owner), self.group)
+    def view(self) -> JournalView:
+        return JournalView(self.offset, Term(self.term, self.owner), self.group)
 
 
 START: Final = Landmark()
 
 
-def landmark(view: View, position: int, claim: bytes = b"") -> Landmark:
+def landmark(view: JournalView, position: int, claim: bytes = b"") -> Landmark:
     text = claim.decode(errors="replace")
     return Landmark(view.offset, view.group, position, view.term.number, view.term.owner, text)
 

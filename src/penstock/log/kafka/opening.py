@@ -12,7 +12,7 @@ from penstock.log.engine import Durability
 from penstock.log.files import Files
 from penstock.log.kafka import checkpoint
 from penstock.log.kafka.cell import Cell
-from penstock.log.kafka.checkpoint import Source
+from penstock.log.kafka.checkpoint import JournalSource
 from penstock.log.kafka.committer import GROUP_BYTES, CommitterSettings, KafkaCommitter
 from penstock.log.kafka.engine import ReplicatedEngine
 from penstock.log.kafka.filling import Progress, ensure_filled
@@ -27,7 +27,7 @@ class CellOpening:
     def __init__(
         self,
         journal: Journal,
-        source: Source,
+        source: JournalSource,
         files: Files,
         settings: LogSettings,
         loop: asyncio.AbstractEventLoop,

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # it exports t
 )
 
 from penstock.log.errors import LogError, LogUnavailable
-from penstock.log.kafka.checkpoint import Source
+from penstock.log.kafka.checkpoint import JournalSource
 from penstock.log.kafka.client import snapshots_topic
 from penstock.log.kafka.snapshot_topic import PIECE_BYTES
 from penstock.log.kafka.url import InvalidAddress, KafkaAddress
@@ -59,7 +59,7 @@ def specs(address: KafkaAddress, message_bytes: int) -> tuple[TopicSpec, ...]:
     )
 
 
-def ensure_topics(address: KafkaAddress, message_bytes: int, *, create: bool = True) -> Source:
+def ensure_topics(address: KafkaAddress, message_bytes: int, *, create: bool = True) -> JournalSource:
     """Create the topics of the journal and of its snapshots if they are missing, check them, and return their identity.
     Raises LogUnavailable, UnsafeTopic, or NoSuchTopic if nothing is to be created; blocks."""
     refusals: list[str] = []
@@ -102,7 +102,7 @@ def ensure_topics(address: KafkaAddress, message_bytes: int, *, create: bool = T
             advice = ". To take the risk: allow_unsafe=true in the address" if unsafe else ""
             raise UnsafeTopic(f"Kafka's topic {topic}: {text}{advice}")
         logger.warning("Kafka's topic %s: %s", topic, text)
-    return Source(str(cluster), str(journal.topic_id), address.name, CELL)
+    return JournalSource(str(cluster), str(journal.topic_id), address.name, CELL)
 
 
 def _describe(admin: AdminClient, topic: str) -> Any:

@@ -19,7 +19,7 @@ from penstock.log.tables.errors import TableGap, not_written
 from penstock.log.tables.location import TableRef
 from penstock.log.tables.part import FILE_COLUMNS, Part, PartWriter
 from penstock.log.tables.part_reader import FAILURES
-from penstock.log.tables.store import Store
+from penstock.log.tables.store import TableStore
 from penstock.log.tables.table import Table
 from penstock.log.tailer import closed_group_end, file_slices
 
@@ -51,7 +51,7 @@ def build(
 
     Raises TableGap, TableNotWritten, TableUnreadable or LogDamaged, with the table unchanged.
     """
-    store = Store(ref)
+    store = TableStore(ref)
     table = open_to_change(ref)
     ends = {} if table is None else table.ends()
     wanted = _missing(ref, ends, partitions)
@@ -94,7 +94,7 @@ def _missing(ref: TableRef, ends: Mapping[int, int], partitions: Mapping[int, Pa
 
 def _write(
     ref: TableRef,
-    store: Store,
+    store: TableStore,
     segment: Segment,
     number: int,
     first: int,

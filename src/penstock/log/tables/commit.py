@@ -15,7 +15,7 @@ from penstock.log.tables.errors import fenced, not_written, unreadable
 from penstock.log.tables.location import TableRef
 from penstock.log.tables.part import PARTITION, Part
 from penstock.log.tables.part_reader import FAILURES, PartReader, TableFile
-from penstock.log.tables.store import LOG, Store
+from penstock.log.tables.store import LOG, TableStore
 from penstock.log.tables.table import CHECKSUM, PARTITIONS, Table, app_id, owner_app_id
 
 # How long checkpoints of the table's log list removed files: `maintenance.clean` does not need them.
@@ -30,7 +30,7 @@ def at_once() -> None:
 
 def open_to_change(ref: TableRef) -> Table | None:
     """The table, or None if there is none yet, for the single process that changes it."""
-    Store(ref).mend()
+    TableStore(ref).mend()
     return Table.open(ref)
 
 
@@ -51,7 +51,7 @@ def commit(
     changes skip it.
     """
     refuse_fenced(ref, table)
-    store = Store(ref) if table is None else table.store
+    store = TableStore(ref) if table is None else table.store
     now = int(time.time() * 1000)
     adds = [
         AddAction(part.path, part.bytes, {PARTITION: str(part.partition)}, now, not same_records, part.statistics())
@@ -110,7 +110,7 @@ def refuse_fenced(ref: TableRef, table: Table | None) -> None:
             raise fenced(ref, known)
 
 
-def read_back(store: Store, parts: Sequence[Part], rest: Callable[[], None] = at_once) -> None:
+def read_back(store: TableStore, parts: Sequence[Part], rest: Callable[[], None] = at_once) -> None:
     """Read files that were just written, from the disk if possible, and compare every record with the checksums from
     before the write. Raises TableDamaged."""
     paths = [part.path for part in parts]

@@ -14,7 +14,7 @@ import msgspec
 
 from penstock.log.checksum import crc32c
 from penstock.log.tables.checksums import SUFFIX, ChecksumMismatch
-from penstock.log.tables.store import Store
+from penstock.log.tables.store import TableStore
 from penstock.typed_decoding import decode_json
 
 MARKER_SUFFIX: Final = f"-lost{SUFFIX}"
@@ -38,7 +38,7 @@ def is_marker(path: str) -> bool:
     return path.endswith(MARKER_SUFFIX)
 
 
-def write(store: Store, span: LostSpan) -> str:
+def write(store: TableStore, span: LostSpan) -> str:
     """Write a marker; returns its path, which belongs to no version of the table yet."""
     path = f"partition={span.partition}/{span.first:020d}-{os.urandom(6).hex()}{MARKER_SUFFIX}"
     data = msgspec.json.encode(span)
@@ -47,7 +47,7 @@ def write(store: Store, span: LostSpan) -> str:
     return path
 
 
-def read(store: Store, path: str) -> LostSpan:
+def read(store: TableStore, path: str) -> LostSpan:
     """The content of a marker. Raises ChecksumMismatch, OSError."""
     found = store.read(path)
     data = found[len(_MAGIC) + 8 :]

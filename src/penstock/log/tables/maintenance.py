@@ -15,7 +15,7 @@ from penstock.log.tables.errors import not_written
 from penstock.log.tables.location import TableRef
 from penstock.log.tables.part import FILE_COLUMNS, Part, PartWriter
 from penstock.log.tables.part_reader import FAILURES, TableFile
-from penstock.log.tables.store import Store
+from penstock.log.tables.store import TableStore
 from penstock.log.tables.table import Table
 from penstock.log.tables.table_history import LogFile, TableHistory, log_files
 
@@ -231,6 +231,6 @@ def _write_checkpoint(table: Table, history: TableHistory) -> None:
 def remove(ref: TableRef) -> None:
     """Remove the whole table of a deleted topic. Does nothing if there is none."""
     try:
-        Store(ref).remove_all()
+        TableStore(ref).remove_all()
     except FAILURES as error:
         raise not_written(ref, error) from error

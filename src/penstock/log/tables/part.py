@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from penstock.log.arrow import DOOR, STORED
 from penstock.log.tables import checksums
 from penstock.log.tables.checksums import FileChecksums, GroupChecksums
-from penstock.log.tables.store import Store
+from penstock.log.tables.store import TableStore
 
 PARTITION: Final = "partition"  # in the folder's name; not a column of the files
 FILE_SCHEMA: Final = pa.schema([field for field in STORED if field.name != PARTITION])
@@ -68,7 +68,7 @@ def _text(timestamp: int) -> str:
 class PartWriter:
     """Writes records in the order of their offsets, with at most one row group in memory."""
 
-    def __init__(self, store: Store, partition: int, first: int) -> None:
+    def __init__(self, store: TableStore, partition: int, first: int) -> None:
         # A unique name for every attempt: remains of a killed one are never mistaken for a complete file.
         self.path = f"{PARTITION}={partition}/{first:020d}-{os.urandom(6).hex()}{checksums.SUFFIX}"
         self._store = store

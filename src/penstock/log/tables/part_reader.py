@@ -21,7 +21,7 @@ from penstock.log.tables import checksums, lost
 from penstock.log.tables.checksums import ChecksumMismatch, FileChecksums, RunningChecksums
 from penstock.log.tables.errors import plain
 from penstock.log.tables.part import PARTITION
-from penstock.log.tables.store import Store
+from penstock.log.tables.store import TableStore
 
 FAILURES = (DeltaError, pa.ArrowException, OSError)
 """Errors of deltalake and pyarrow about storage or its content."""
@@ -63,7 +63,7 @@ class RowGroup(NamedTuple):
 class PartReader:
     """An open file. Raises TableDamaged for damaged content, FileNotFoundError, and OSError if a retry may succeed."""
 
-    def __init__(self, store: Store, file: TableFile, *, verify: bool = True) -> None:
+    def __init__(self, store: TableStore, file: TableFile, *, verify: bool = True) -> None:
         self.file = file
         self._store = store
         self._verify = verify

@@ -33,9 +33,9 @@ from penstock.log.tables.errors import not_written
 from penstock.log.tables.location import TableRef
 from penstock.log.tables.part import FILE_COLUMNS, Part, PartWriter
 from penstock.log.tables.part_reader import FAILURES, PartReader, RowGroup, TableFile
-from penstock.log.tables.store import LOG, Store
+from penstock.log.tables.store import LOG, TableStore
 from penstock.log.tables.table import Table
-from penstock.log.tables.verify import Outcome, Progress, verify
+from penstock.log.tables.verify import Progress, Verification, verify
 from penstock.log.tailer import Tailer
 
 NOWHERE: Final = "neither the journal nor any file has these records; reading them stays an error"
@@ -44,7 +44,7 @@ _DATA_FILE: Final = re.compile(r"partition=(\d+)/(\d{20})-[^/]*\.parquet")
 
 
 @dataclass(slots=True)
-class Report:
+class TableRepair:
     """The outcome of a repair. `after` is the verification after it."""
 
     rebuilt: list[Damage] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Report:
     log_rebuilt: bool = False
     removed: list[str] = field(default_factory=list)  # damaged files that belonged to no version
     rewritten: int = 0  # intact files that had no checksums
-    after: Outcome | None = None
+    after: Verification | None = None
 
 
 def repair(
@@ -64,11 +64,11 @@ def repair(
     progress: Progress | None = None,
     *,
     checksums: bool = False,
-) -> Report:
+) -> TableRepair:
     """`starts` and `table_ends` as for `verify`; `keep` names the directory of the copies. With `checksums`, files of
     earlier versions without them are rewritten. Raises LogError."""
     work = _Repair(ref, tailer, keep)
-    Store(ref).mend()
+    TableStore(ref).mend()
     outcome = verify(ref, tailer, starts, table_ends, progress)
     try:
         if _log_damaged(outcome, starts, table_ends):
@@ -83,12 +83,12 @@ def repair(
     return work.report
 
 
-def _log_damaged(outcome: Outcome, starts: Mapping[int, int], table_ends: Mapping[int, int]) -> bool:
+def _log_damaged(outcome: Verification, starts: Mapping[int, int], table_ends: Mapping[int, int]) -> bool:
     missing = outcome.version is None and any(end > starts.get(number, 0) for number, end in table_ends.items())
     return bool(outcome.unreadable) or missing or any(damage.file.startswith(LOG) for damage in outcome.damage)
 
 
-class Source(Enum):
+class Origin(Enum):
     """The origin of records."""
 
     JOURNAL = auto()
@@ -101,7 +101,7 @@ class Piece(NamedTuple):
 
     first: int
     end: int
-    source: Source
+    source: Origin
     file: TableFile | None = None  # that has them, if any
 
 
@@ -122,7 +122,7 @@ def _overlap(damage: Sequence[Damage], pieces: Sequence[Piece]) -> list[Damage]:
         msgspec.structs.replace(found, first=max(found.first, piece.first), end=min(found.end, piece.end))
         for found in damage
         for piece in pieces
-        if piece.source is not Source.NOWHERE
+        if piece.source is not Origin.NOWHERE
         and (piece.file is None or piece.file.path != found.file)
         and max(found.first, piece.first) < min(found.end, piece.end)
     ]
@@ -139,16 +139,16 @@ def _readable(part: PartReader, group: RowGroup) -> bool:
 
 class _Repair:
     def __init__(self, ref: TableRef, tailer: Tailer, keep: str) -> None:
-        self.report = Report()
+        self.report = TableRepair()
         self._ref = ref
-        self._store = Store(ref)
+        self._store = TableStore(ref)
         self._tailer = tailer
         self._keep = keep
         self._unused: list[TableFile] | None = None
 
     # -- files
 
-    def rebuild_files(self, outcome: Outcome) -> None:
+    def rebuild_files(self, outcome: Verification) -> None:
         """Rebuild one file after another, each in its own version: after a failure, the earlier ones remain
         repaired."""
         table = Table.open(self._ref)
@@ -177,13 +177,13 @@ class _Repair:
             if file.checksummed:
                 continue
             pieces = self._pieces(file)
-            if all(piece.source is not Source.NOWHERE for piece in pieces):
+            if all(piece.source is not Origin.NOWHERE for piece in pieces):
                 self._replace(file, pieces)  # the old file is removed later: there may be readers
                 self.report.rewritten += 1
 
     def _rebuild(self, file: TableFile, damage: list[Damage]) -> None:
         pieces = self._pieces(file)
-        missing = [piece for piece in pieces if piece.source is Source.NOWHERE]
+        missing = [piece for piece in pieces if piece.source is Origin.NOWHERE]
         self.report.lost += [Damage(file.path, NOWHERE, file.partition, piece.first, piece.end) for piece in missing]
         found = damage if not missing else _overlap(damage, pieces)
         if not found:
@@ -212,9 +212,9 @@ class _Repair:
 
     def _of_group(self, part: PartReader, group: RowGroup) -> list[Piece]:
         if self._journal_has(part.file.partition, group.first, group.end):
-            return [Piece(group.first, group.end, Source.JOURNAL)]
+            return [Piece(group.first, group.end, Origin.JOURNAL)]
         if _readable(part, group):
-            return [Piece(group.first, group.end, Source.FILE, part.file)]
+            return [Piece(group.first, group.end, Origin.FILE, part.file)]
         return self._of_damaged(part.file.partition, group.first, group.end)
 
     def _of_damaged(self, partition: int, first: int, end: int) -> list[Piece]:
@@ -222,7 +222,7 @@ class _Repair:
         low, high = (min(max(at, first), end) for at in held)
         return [
             *self._of_spares(partition, first, low),
-            *([Piece(low, high, Source.JOURNAL)] if low < high else []),
+            *([Piece(low, high, Origin.JOURNAL)] if low < high else []),
             *self._of_spares(partition, high, end),
         ]
 
@@ -232,7 +232,7 @@ class _Repair:
             spares = [file for file in self._spares() if file.partition == partition and file.end > at]
             here = max((file for file in spares if file.first <= at), key=lambda file: file.end, default=None)
             to = min(end, here.end if here else min((file.first for file in spares), default=end))
-            found.append(Piece(at, to, Source.FILE if here else Source.NOWHERE, here))
+            found.append(Piece(at, to, Origin.FILE if here else Origin.NOWHERE, here))
             at = to
         return found
 
@@ -257,7 +257,7 @@ class _Repair:
         """Write files with these records: one for each run of available ones, and markers between them."""
         made: list[Part] = []
         try:
-            for known, run in groupby(pieces, lambda piece: piece.source is not Source.NOWHERE):
+            for known, run in groupby(pieces, lambda piece: piece.source is not Origin.NOWHERE):
                 together = tuple(run)
                 if known:
                     made.append(self._part(file.partition, together))
@@ -278,7 +278,7 @@ class _Repair:
         writer = PartWriter(self._store, partition, pieces[0].first)
         try:
             for piece in pieces:
-                if piece.source is Source.JOURNAL:
+                if piece.source is Origin.JOURNAL:
                     self._add_journal(writer, partition, piece.first, piece.end)
                 else:
                     assert piece.file is not None
@@ -343,12 +343,12 @@ class _Repair:
                 f"the log of the table of topic {self._ref.name!r} at {self._ref.url} cannot be made again: neither a "
                 f"file nor the journal has offsets {first} to {end - 1} of partition {number}. Nothing was changed"
             )
-        made = self._part(number, [Piece(first, end, Source.JOURNAL)])
+        made = self._part(number, [Piece(first, end, Origin.JOURNAL)])
         read_back(self._store, [made])
         return made
 
 
-def described(store: Store, path: str) -> Part | None:
+def described(store: TableStore, path: str) -> Part | None:
     """The entry of a file for the table's log, from the file itself; None if it cannot be determined."""
     named = _DATA_FILE.fullmatch(path)
     if named is None:
@@ -373,7 +373,7 @@ def described(store: Store, path: str) -> Part | None:
     return Part(path, partition, first, first + len(rows), size, stamps["min"].as_py(), stamps["max"].as_py(), lasting)
 
 
-def _of_marker(store: Store, path: str) -> Part:
+def _of_marker(store: TableStore, path: str) -> Part:
     """Raises ChecksumMismatch, OSError."""
     span = lost.read(store, path)
     times = span.min_timestamp, span.max_timestamp

@@ -21,7 +21,7 @@ from penstock.log.slice_collector import SliceCollector
 from penstock.log.tables.errors import unreadable
 from penstock.log.tables.location import TableRef
 from penstock.log.tables.part_reader import FAILURES, PartReader, TableFile
-from penstock.log.tables.store import Store
+from penstock.log.tables.store import TableStore
 from penstock.log.tables.table import Table
 
 CACHE_BYTES: Final = 64 << 20
@@ -143,5 +143,5 @@ def _open(ref: TableRef) -> Table | None:
     try:
         return Table.open(ref)
     except TableUnreadable:
-        Store(ref).mend()  # there may have been a loss of power since the last change
+        TableStore(ref).mend()  # there may have been a loss of power since the last change
         return Table.open(ref)

@@ -40,7 +40,7 @@ class StoredFile(NamedTuple):
     modified: int  # µs since 1970
 
 
-class Store:
+class TableStore:
     """Paths are relative to the table and use `/`."""
 
     def __init__(self, ref: TableRef) -> None:

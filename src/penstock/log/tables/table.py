@@ -18,7 +18,7 @@ from penstock.log.tables.checksums import state_checksum
 from penstock.log.tables.errors import plain, unreadable
 from penstock.log.tables.location import TableRef
 from penstock.log.tables.part_reader import FAILURES, PartReader, TableFile
-from penstock.log.tables.store import Store
+from penstock.log.tables.store import TableStore
 
 PARTITIONS: Final = "penstock-partitions"  # app id: number of partitions
 MAX_PARTITIONS: Final = 1 << 20  # more means damage
@@ -38,7 +38,7 @@ def owner_app_id(journal: str) -> str:
 class Table:
     verify = True  # verify checksums on reads; switched off for measurements
 
-    def __init__(self, ref: TableRef, store: Store, delta: DeltaTable) -> None:
+    def __init__(self, ref: TableRef, store: TableStore, delta: DeltaTable) -> None:
         self.ref = ref
         self.store = store
         self.delta = delta
@@ -48,7 +48,7 @@ class Table:
     @classmethod
     def open(cls, ref: TableRef, version: int | None = None) -> Table | None:
         """The table, or None if there is none yet. Raises TableUnreadable, also for a version that was removed."""
-        store = Store(ref)
+        store = TableStore(ref)
         try:
             with _without_panic():
                 found = cls(ref, store, DeltaTable(store.uri, version=version, storage_options=store.options))
@@ -220,7 +220,7 @@ def _without_panic() -> Iterator[None]:
         raise DeltaError(plain(error)) from error
 
 
-def _damage_to_log(store: Store) -> str:
+def _damage_to_log(store: TableStore) -> str:
     """The damaged files of the table's log, if known, for an error message."""
     try:
         found = store.damaged_log_files()

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
-from penstock.log.tables.store import LOG, Store, StoredFile
+from penstock.log.tables.store import LOG, StoredFile, TableStore
 
 SWEEPS: Final = 24  # searches for unused files within the time that they are kept
 LONGEST_PAUSE: Final = 3_600_000_000  # between two searches, µs
@@ -27,7 +27,7 @@ class LogFile(NamedTuple):
     modified: int  # µs since 1970
 
 
-def log_files(store: Store) -> list[LogFile]:
+def log_files(store: TableStore) -> list[LogFile]:
     """The entries and checkpoints of the table's log, in the order of their versions."""
     found = [(_ENTRY.match(file.path), file) for file in store.log_files()]
     return sorted(_log_file(match, file) for match, file in found if match is not None)
@@ -55,7 +55,7 @@ class TableHistory:
     def swept(self, now: int) -> None:
         self._swept = now
 
-    def removed_since(self, store: Store, files: Sequence[LogFile], since: int) -> Collection[str]:
+    def removed_since(self, store: TableStore, files: Sequence[LogFile], since: int) -> Collection[str]:
         """The data files that were removed from the table after this time. `files` are those of its log. An entry
         counts as read when all of it has been: after an error the next call goes on with it."""
         entries = [file for file in files if not file.checkpoint]

@@ -8,14 +8,14 @@ from deltalake.exceptions import TableNotFoundError
 from penstock.log.tables.errors import plain, unreadable
 from penstock.log.tables.location import TableRef
 from penstock.log.tables.part_reader import FAILURES
-from penstock.log.tables.store import Store
+from penstock.log.tables.store import TableStore
 from penstock.log.tables.table import app_id
 
 
 def open_delta(ref: TableRef) -> DeltaTable | None:
     """The newest version, or None if there is none; of the typed table, with its own `ref`, as of any other. Raises
     TableUnreadable."""
-    store = Store(ref)
+    store = TableStore(ref)
     try:
         return DeltaTable(store.uri, storage_options=store.options)
     except TableNotFoundError:

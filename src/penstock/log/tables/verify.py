@@ -21,7 +21,7 @@ from penstock.log.tables.damage import Damage
 from penstock.log.tables.errors import plain
 from penstock.log.tables.location import TableRef
 from penstock.log.tables.part_reader import PartReader, TableFile
-from penstock.log.tables.store import Store
+from penstock.log.tables.store import TableStore
 from penstock.log.tables.table import Table
 from penstock.log.tailer import Tailer
 
@@ -35,7 +35,7 @@ class Difference(NamedTuple):
 
 
 @dataclass(slots=True)
-class Outcome:
+class Verification:
     """The result of a verification. `differences` has only the first ones, `damage` all."""
 
     topic: str
@@ -70,18 +70,18 @@ def verify(
     starts: Mapping[int, int],
     table_ends: Mapping[int, int],
     progress: Progress | None = None,
-) -> Outcome:
+) -> Verification:
     """`starts` are the log starts of all partitions, `table_ends` the ends of the table according to the journal.
 
     The records of the newest version are read once. Records that retention removes meanwhile are not compared. Raises
     LogError.
     """
-    outcome = Outcome(ref.name)
+    outcome = Verification(ref.name)
     try:
         table = Table.open(ref)
     except TableUnreadable as error:
         outcome.unreadable = str(error)
-        _check_log(outcome, Store(ref))
+        _check_log(outcome, TableStore(ref))
         return outcome
     if table is None:
         for number, end in table_ends.items():
@@ -104,7 +104,7 @@ def verify(
     return outcome
 
 
-def _check_files(outcome: Outcome, files: list[TableFile], number: int, start: int, end: int | None) -> None:
+def _check_files(outcome: Verification, files: list[TableFile], number: int, start: int, end: int | None) -> None:
     """Check that the files cover the range from the log start to the committed end without gaps."""
     if not files:
         if end is not None and end > start:
@@ -125,21 +125,21 @@ def _check_files(outcome: Outcome, files: list[TableFile], number: int, start: i
         outcome.differ(number, expected, f"the files end here, the table's commits say {end}")
 
 
-def _check_seam(outcome: Outcome, tailer: Tailer, topic: int, number: int, start: int, end: int) -> None:
+def _check_seam(outcome: Verification, tailer: Tailer, topic: int, number: int, start: int, end: int) -> None:
     """Check that the journal continues where the table ends, or before."""
     held = tailer.extent(partition_id(topic, number))
     if held is not None and held[0] > max(end, start):
         outcome.differ(number, end, f"neither the table nor the journal has the offsets from here to {held[0]}")
 
 
-def _check_log(outcome: Outcome, store: Store) -> None:
+def _check_log(outcome: Verification, store: TableStore) -> None:
     """Check every byte of the table's log that has a sidecar."""
     for path, _ in store.log_files():
         if not sidecar.is_sidecar(path):
             _check_bytes(outcome, store, Damage(path, ""))
 
 
-def _check_unused(outcome: Outcome, table: Table) -> None:
+def _check_unused(outcome: Verification, table: Table) -> None:
     """Check files that the newest version no longer has, but readers of older ones may use."""
     used = {file.path for number in table.partitions() for file in table.extents(number)}
     for path, _ in table.store.data_files():
@@ -147,7 +147,7 @@ def _check_unused(outcome: Outcome, table: Table) -> None:
             _check_bytes(outcome, table.store, Damage(path, ""))
 
 
-def _check_bytes(outcome: Outcome, store: Store, where: Damage) -> None:
+def _check_bytes(outcome: Verification, store: TableStore, where: Damage) -> None:
     with contextlib.suppress(FileNotFoundError):  # no sidecar; or it was removed meanwhile
         found = store.damaged_bytes(where.file)
         if found is not None:
@@ -156,7 +156,7 @@ def _check_bytes(outcome: Outcome, store: Store, where: Damage) -> None:
 
 
 def _check_records(
-    outcome: Outcome, table: Table, tailer: Tailer, number: int, start: int, progress: Callable[[int], object]
+    outcome: Verification, table: Table, tailer: Tailer, number: int, start: int, progress: Callable[[int], object]
 ) -> None:
     files = table.extents(number)
     log = _Journal(tailer, table.ref, number, max(start, files[0].first), files[-1].end)
@@ -187,7 +187,7 @@ def _compacted(table: Table, file: TableFile) -> bool:
 
 
 def _check_file(
-    outcome: Outcome, table: Table, file: TableFile, log: _Journal, progress: Callable[[int], object]
+    outcome: Verification, table: Table, file: TableFile, log: _Journal, progress: Callable[[int], object]
 ) -> None:
     """Check the records of a file, row group by row group: a damaged one does not prevent checking the others."""
     low, high, whole = 1 << 63, -(1 << 63), True
@@ -220,7 +220,7 @@ def _check_file(
         outcome.differ(file.partition, file.first, f"{file.path} has other timestamps than the table's log says")
 
 
-def _check_places(outcome: Outcome, topic: str, file: TableFile, batch: pa.RecordBatch, at: int) -> None:
+def _check_places(outcome: Verification, topic: str, file: TableFile, batch: pa.RecordBatch, at: int) -> None:
     offsets = batch.column("offset")
     expected = np.arange(at, at + len(batch), dtype=np.int64)
     if offsets.null_count or not np.array_equal(offsets.to_numpy(), expected):
@@ -230,7 +230,7 @@ def _check_places(outcome: Outcome, topic: str, file: TableFile, batch: pa.Recor
         outcome.differ(file.partition, at, f"{file.path} has records of another topic")
 
 
-def _check_filled(outcome: Outcome, file: TableFile, batch: pa.RecordBatch, at: int) -> None:
+def _check_filled(outcome: Verification, file: TableFile, batch: pa.RecordBatch, at: int) -> None:
     if batch.column("timestamp").null_count or batch.column("value").null_count:
         outcome.differ(file.partition, at, f"{file.path} has records without a value or a timestamp")
 
@@ -254,7 +254,7 @@ class _Journal:
             else:
                 self._batches = record_batches(slices, ref.name, [*STORED.names, OWN_POSITION])
 
-    def compare(self, outcome: Outcome, batch: pa.RecordBatch, at: int) -> None:
+    def compare(self, outcome: Verification, batch: pa.RecordBatch, at: int) -> None:
         """Compare with `batch`, the table's records from offset `at` on."""
         while self._at < min(at, self._end):  # the table lacks records
             self._take(at)
@@ -292,7 +292,7 @@ def _as_earlier_versions(log: pa.RecordBatch, table: pa.RecordBatch) -> pa.Recor
     return log.set_column(log.schema.get_field_index("position"), STORED.field("position"), positions)
 
 
-def _name_differences(outcome: Outcome, number: int, at: int, log: pa.RecordBatch, table: pa.RecordBatch) -> None:
+def _name_differences(outcome: Verification, number: int, at: int, log: pa.RecordBatch, table: pa.RecordBatch) -> None:
     """Report the differing cells. Slow: only for batches that differ."""
     for name in STORED.names:
         if log.column(name).equals(table.column(name)):

@@ -91,7 +91,7 @@ def folders_at(url: str) -> tuple[Folders, str]:
     return RemoteFolders(filesystem), path
 
 
-class Batch(NamedTuple):
+class MicroBatch(NamedTuple):
     """One batch of a query. `positions` are its end offsets, `origins` the start offsets of its query, if present."""
 
     number: int
@@ -132,7 +132,7 @@ def _with_offsets(folders: Folders, path: str, depth: int) -> Iterator[str]:
             yield from _with_offsets(folders, f"{path}/{name}", depth - 1)
 
 
-def batches(folders: Folders, path: str, window: int = WINDOW) -> list[Batch]:
+def batches(folders: Folders, path: str, window: int = WINDOW) -> list[MicroBatch]:
     """The last batches, in order; and the first, if it still exists: in checkpoints of earlier versions only that one
     has the start offsets of the query."""
     written = {int(entry.name) for entry in folders.list(f"{path}/offsets") if entry.name.isdigit()}
@@ -145,7 +145,7 @@ def batches(folders: Folders, path: str, window: int = WINDOW) -> list[Batch]:
     return result
 
 
-def read_batch(number: int, text: bytes, committed: float | None) -> Batch:
+def read_batch(number: int, text: bytes, committed: float | None) -> MicroBatch:
     lines = text.split(b"\n")
     began = 0.0
     # Missing if a version of Spark stores it elsewhere: then only the rate is missing.
@@ -159,7 +159,7 @@ def read_batch(number: int, text: bytes, committed: float | None) -> Batch:
             positions[place] = min(offset, positions.get(place, offset))
         if began_at is not None:
             origins = (origins or {}) | began_at
-    return Batch(number, began, committed, positions, origins)
+    return MicroBatch(number, began, committed, positions, origins)
 
 
 def source_offsets(line: bytes) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int] | None]:

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from penstock.spark.patient_start import patiently
 from penstock.spark.pipelines.declarative import RunFailed
 from penstock.spark.pipelines.project import Project, ProjectError
 from penstock.spark.pipelines.supervision import Flow, Supervisor
+from penstock.spark.query_start import start_with_retries
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -91,7 +91,7 @@ def _one_after_another(stopped: threading.Event) -> Iterator[Restarts]:
     restarts: Restarts = {}
     kept = [(kind, name, getattr(kind, name)) for kind in _writers() for name in STARTS]
     for kind, name, start in kept:
-        setattr(kind, name, _patient(start, stopped, restarts))
+        setattr(kind, name, _retrying(start, stopped, restarts))
     try:
         yield restarts
     finally:
@@ -99,12 +99,12 @@ def _one_after_another(stopped: threading.Event) -> Iterator[Restarts]:
             setattr(kind, name, start)
 
 
-def _patient(
+def _retrying(
     start: Callable[..., StreamingQuery], stopped: threading.Event, restarts: Restarts
 ) -> Callable[..., StreamingQuery]:
     def start_and_wait(*args: Any, **options: Any) -> StreamingQuery:
         again = partial(start, *args, **options)  # a writer can be started repeatedly
-        query = patiently(again, stopped)
+        query = start_with_retries(again, stopped)
         restarts[str(query.runId)] = again
         return query
 

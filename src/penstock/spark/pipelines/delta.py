@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from penstock.spark.pipelines.latest_rows import latest_rows, update_condition
 from penstock.spark.pipelines.quarantine import beside, quarantined
 from penstock.spark.pipelines.table_policy import (
     Conformed,
@@ -27,7 +28,6 @@ from penstock.spark.pipelines.table_policy import (
     new_columns,
     refused_columns,
 )
-from penstock.spark.pipelines.winners import update_condition, winners
 from penstock.spark.query_id import query_id
 
 if TYPE_CHECKING:
@@ -128,11 +128,11 @@ class _Writer:
     def _checked(self, table: DeltaTable | None, data: pa.Table, app_id: str, batch: int) -> pa.Table:
         """The rows that the table accepts, in its schema. Others have been written to the quarantine."""
         schema = self._schema(table, data, batch)
-        found = self._with_winners(conform(data, schema))
-        if not found.misfits:
+        found = self._latest_of_each_key(conform(data, schema))
+        if not found.failures:
             return found.rows
         if not self._has_quarantine():
-            raise mismatch(self.url, batch, data, found.misfits)
+            raise mismatch(self.url, batch, data, found.failures)
         self._put_aside(data, found, app_id, batch)
         return found.rows
 
@@ -159,14 +159,14 @@ class _Writer:
         table.update_incremental()
         logger.info("%s has columns %s now", self.url, ", ".join(schema.names))
 
-    def _with_winners(self, found: Conformed) -> Conformed:
+    def _latest_of_each_key(self, found: Conformed) -> Conformed:
         if not self.keys:
             return found
         self._check_columns(found.rows)
-        won = winners(found.rows, self.keys, self.order)
-        undecided = {found.numbers[place]: misfit for place, misfit in won.undecided.items()}
-        rows = found.rows if len(won.numbers) == found.rows.num_rows else found.rows.take(won.numbers)
-        return Conformed(rows, [found.numbers[place] for place in won.numbers], found.misfits | undecided)
+        latest = latest_rows(found.rows, self.keys, self.order)
+        undecided = {found.numbers[place]: failure for place, failure in latest.undecided.items()}
+        rows = found.rows if len(latest.numbers) == found.rows.num_rows else found.rows.take(latest.numbers)
+        return Conformed(rows, [found.numbers[place] for place in latest.numbers], found.failures | undecided)
 
     def _check_columns(self, rows: pa.Table) -> None:
         absent = [name for name in (*self.keys, *self.order) if name not in rows.schema.names]
@@ -185,9 +185,9 @@ class _Writer:
         url = self.quarantine or beside(self.url)
         if _is_done(_open(url, self.options), app_id, batch):
             return
-        bad = quarantined(data, found.misfits, self.app, batch, datetime.now(UTC))
+        bad = quarantined(data, found.failures, self.app, batch, datetime.now(UTC))
         _append(url, bad, _mark(app_id, batch), self.options, (), self.keep_days)
-        logger.warning("batch %d: %d rows that %s cannot hold are in %s", batch, len(found.misfits), self.url, url)
+        logger.warning("batch %d: %d rows that %s cannot hold are in %s", batch, len(found.failures), self.url, url)
 
     def _add(self, _table: DeltaTable | None, data: pa.Table, mark: CommitProperties) -> None:
         _append(self.url, data, mark, self.options, self.partition_by, self.keep_days)

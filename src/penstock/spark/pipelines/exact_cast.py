@@ -1,5 +1,5 @@
 """Exact casts: the values of an Arrow array in another type, without changing any value. A value that would change is a
-misfit, and is left out: 2.7 and "7" are not bigint, 3 billion is not int, 0.1 is not decimal.
+failure, and is left out: 2.7 and "7" are not bigint, 3 billion is not int, 0.1 is not decimal.
 
 A number can be cast to any numeric type that represents exactly the same number; all other values only within their own
 kind. Structs and lists are cast recursively; a missing field becomes null if it is nullable.
@@ -36,7 +36,7 @@ _EXACT_BY_VALUE: Final = frozenset(
 decimal of a double is not what users expect."""
 
 
-class Misfit(NamedTuple):
+class CastFailure(NamedTuple):
     """A value that its column cannot hold: the column, and the reason."""
 
     column: str  # with nested fields: `address.zip`
@@ -44,10 +44,10 @@ class Misfit(NamedTuple):
 
 
 class Cast(NamedTuple):
-    """Values in their new type, null for misfits; and the first misfit of each row that has any."""
+    """Values in their new type, null for failures; and the first failure of each row that has any."""
 
     values: pa.Array
-    misfits: dict[int, Misfit]
+    failures: dict[int, CastFailure]
 
 
 def exact_cast(values: pa.Array, field: pa.Field, path: str = "") -> Cast:
@@ -60,21 +60,23 @@ def exact_cast(values: pa.Array, field: pa.Field, path: str = "") -> Cast:
     cast = _cast(values, field.type, path)
     if field.nullable or not values.null_count:
         return cast
-    missing = dict.fromkeys(_rows(values.is_null()), Misfit(path, "null, and the column is NOT NULL"))
-    return Cast(cast.values, missing | cast.misfits)
+    missing = dict.fromkeys(_rows(values.is_null()), CastFailure(path, "null, and the column is NOT NULL"))
+    return Cast(cast.values, missing | cast.failures)
 
 
 def missing(count: int, field: pa.Field, path: str = "") -> Cast:
     """A missing column or field."""
     import pyarrow as pa
 
-    misfit = Misfit(path or field.name, "missing, and the column is NOT NULL")
-    return Cast(pa.nulls(count, field.type), {} if field.nullable else dict.fromkeys(range(count), misfit))
+    failure = CastFailure(path or field.name, "missing, and the column is NOT NULL")
+    return Cast(pa.nulls(count, field.type), {} if field.nullable else dict.fromkeys(range(count), failure))
 
 
-def unknown(values: pa.Array, path: str) -> dict[int, Misfit]:
-    """Misfits for the values of a column or field that the table does not have. Null is not a value."""
-    return {row: Misfit(path, f"{_shown(values[row])}, and the table has no such column") for row in _present(values)}
+def unknown(values: pa.Array, path: str) -> dict[int, CastFailure]:
+    """Failures for the values of a column or field that the table does not have. Null is not a value."""
+    return {
+        row: CastFailure(path, f"{_shown(values[row])}, and the table has no such column") for row in _present(values)
+    }
 
 
 def sql_name(kind: pa.DataType) -> str:
@@ -155,7 +157,7 @@ def _none_fits(values: pa.Array, kind: pa.DataType, path: str) -> Cast:
 
 def _without(values: pa.Array, cast: pa.Array, bad: Iterable[int], path: str, kind: pa.DataType) -> Cast:
     wanted, given = sql_name(kind), sql_name(values.type)
-    return Cast(cast, {row: Misfit(path, f"{_shown(values[row])} ({given}) is no {wanted}") for row in bad})
+    return Cast(cast, {row: CastFailure(path, f"{_shown(values[row])} ({given}) is no {wanted}") for row in bad})
 
 
 def _struct(values: pa.StructArray, kind: pa.StructType, path: str) -> Cast:
@@ -164,16 +166,16 @@ def _struct(values: pa.StructArray, kind: pa.StructType, path: str) -> Cast:
     given = dict(zip((field.name for field in values.type), values.flatten(), strict=True))
     there = [row for row, is_there in enumerate(values.is_valid()) if is_there.as_py()]
     children: list[pa.Array] = []
-    misfits: dict[int, Misfit] = {}
+    failures: dict[int, CastFailure] = {}
     for field in kind:
         below = f"{path}.{field.name}"
         source = given.pop(field.name, None)
         cast = missing(len(values), field, below) if source is None else exact_cast(source, field, below)
         children.append(cast.values)
-        misfits |= {row: misfit for row, misfit in cast.misfits.items() if row not in misfits}
+        failures |= {row: failure for row, failure in cast.failures.items() if row not in failures}
     for name, source in given.items():
-        misfits |= {row: it for row, it in unknown(source, f"{path}.{name}").items() if row not in misfits}
-    there_only = misfits if len(there) == len(values) else {row: misfits[row] for row in there if row in misfits}
+        failures |= {row: it for row, it in unknown(source, f"{path}.{name}").items() if row not in failures}
+    there_only = failures if len(there) == len(values) else {row: failures[row] for row in there if row in failures}
     rebuilt = pa.StructArray.from_arrays(children, fields=list(kind), mask=values.is_null())
     return Cast(rebuilt, there_only)
 
@@ -187,13 +189,13 @@ def _list(values: pa.ListArray, kind: pa.ListType, path: str) -> Cast:
     lengths = pc.fill_null(pc.list_value_length(values), 0).cast(pa.int32())
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
     rebuilt = pa.ListArray.from_arrays(offsets, cast.values, type=kind, mask=values.is_null())
-    return Cast(rebuilt, _of_parents(cast.misfits, lambda row: int(parents[row].as_py())))
+    return Cast(rebuilt, _of_parents(cast.failures, lambda row: int(parents[row].as_py())))
 
 
-def _of_parents(misfits: dict[int, Misfit], parent: Callable[[int], int]) -> dict[int, Misfit]:
-    found: dict[int, Misfit] = {}
-    for row, misfit in misfits.items():
-        found.setdefault(parent(row), misfit)
+def _of_parents(failures: dict[int, CastFailure], parent: Callable[[int], int]) -> dict[int, CastFailure]:
+    found: dict[int, CastFailure] = {}
+    for row, failure in failures.items():
+        found.setdefault(parent(row), failure)
     return found
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from penstock.flight.log import TopicPartition
 from penstock.spark.pipelines import checkpoints
-from penstock.spark.pipelines.checkpoints import Batch
+from penstock.spark.pipelines.checkpoints import MicroBatch
 
 Ends = Mapping[TopicPartition, int]
 
@@ -46,7 +46,7 @@ class FlowProgress(NamedTuple):
         return self.lag / self.rate if self.lag and self.rate else None
 
 
-def flow_progress(name: str, batches: Sequence[Batch], ends: Ends | None) -> FlowProgress:
+def flow_progress(name: str, batches: Sequence[MicroBatch], ends: Ends | None) -> FlowProgress:
     """`ends`: the ends of the log, None if it did not respond."""
     done = [batch for batch in batches if batch.committed is not None]
     if not done:
@@ -61,7 +61,7 @@ def flow_progress(name: str, batches: Sequence[Batch], ends: Ends | None) -> Flo
     return FlowProgress(name, _rows(done), _rate(done), last.number, last.committed, partitions)
 
 
-def _rows(done: Sequence[Batch]) -> int | None:
+def _rows(done: Sequence[MicroBatch]) -> int | None:
     """Offsets processed since the start. Partitions without an origin were added later, and read from their
     beginning."""
     last = done[-1]
@@ -71,7 +71,7 @@ def _rows(done: Sequence[Batch]) -> int | None:
     return max(0, sum(position - origins.get(place, 0) for place, position in last.positions.items()))
 
 
-def _rate(done: Sequence[Batch]) -> float | None:
+def _rate(done: Sequence[MicroBatch]) -> float | None:
     """The rate over the last consecutive batches: from the start of the first to the end of the last."""
     last = done[-1]
     run = [last]

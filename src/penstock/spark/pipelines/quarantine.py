@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.spark.pipelines.exact_cast import Misfit
+from penstock.spark.pipelines.exact_cast import CastFailure
 from penstock.spark.pipelines.table_policy import origin
 
 if TYPE_CHECKING:
@@ -44,12 +44,12 @@ def schema() -> pa.Schema:
     )
 
 
-def quarantined(rows: pa.Table, misfits: Mapping[int, Misfit], app: str, batch: int, now: datetime) -> pa.Table:
-    """The quarantine's rows for these misfits of a batch."""
+def quarantined(rows: pa.Table, failures: Mapping[int, CastFailure], app: str, batch: int, now: datetime) -> pa.Table:
+    """The quarantine's rows for these failures of a batch."""
     import pyarrow as pa
 
     found = []
-    for number, misfit in misfits.items():
+    for number, failure in failures.items():
         [row] = rows.slice(number, 1).to_pylist()
         came_from = {
             name: value for name, value in origin(rows, number).items() if isinstance(value, _ORIGIN_TYPES[name])
@@ -61,8 +61,8 @@ def quarantined(rows: pa.Table, misfits: Mapping[int, Misfit], app: str, batch: 
                 "batch": batch,
                 "row": number,
                 **came_from,
-                "column": misfit.column,
-                "reason": misfit.reason,
+                "column": failure.column,
+                "reason": failure.reason,
                 "content": json.dumps(_plain(row), ensure_ascii=False),
             }
         )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, Protocol
 
 from penstock.retry import RetryPolicy
-from penstock.spark.patient_start import TOO_SLOW
+from penstock.spark.query_start import TOO_SLOW
 
 logger = logging.getLogger(__name__)
 

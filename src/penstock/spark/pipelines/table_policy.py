@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
-from penstock.spark.pipelines.exact_cast import Misfit, exact_cast, missing, sql_name, unknown
+from penstock.spark.pipelines.exact_cast import CastFailure, exact_cast, missing, sql_name, unknown
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,11 +31,11 @@ class TableMismatch(ValueError):
 
 
 class Conformed(NamedTuple):
-    """Rows in the table's schema, and the misfits of the excluded rows, by number in the batch."""
+    """Rows in the table's schema, and the failures of the excluded rows, by number in the batch."""
 
     rows: pa.Table
     numbers: list[int]  # in the batch, of each row
-    misfits: dict[int, Misfit]
+    failures: dict[int, CastFailure]
 
 
 def check_policy(policy: str) -> None:
@@ -103,7 +103,7 @@ def renamed(given: pa.Schema, table: pa.Schema) -> pa.Schema:
 
 
 def conform(rows: pa.Table, schema: pa.Schema) -> Conformed:
-    """The rows with exactly the columns of the schema, without misfits."""
+    """The rows with exactly the columns of the schema, without failures."""
     import pyarrow as pa
 
     given = {
@@ -111,18 +111,18 @@ def conform(rows: pa.Table, schema: pa.Schema) -> Conformed:
         for name, column in zip(renamed(rows.schema, schema).names, rows.columns, strict=True)
     }
     columns: list[pa.Array] = []
-    misfits: dict[int, Misfit] = {}
+    failures: dict[int, CastFailure] = {}
     for field in schema:
         values = given.pop(field.name, None)
         cast = missing(rows.num_rows, field) if values is None else exact_cast(values, field)
         columns.append(cast.values)
-        misfits = cast.misfits | misfits
+        failures = cast.failures | failures
     for name, values in given.items():
-        misfits = unknown(values, name) | misfits
-    good = [row for row in range(rows.num_rows) if row not in misfits]
-    if misfits:
+        failures = unknown(values, name) | failures
+    good = [row for row in range(rows.num_rows) if row not in failures]
+    if failures:
         columns = [column.take(pa.array(good, pa.int64())) for column in columns]
-    return Conformed(pa.Table.from_arrays(columns, schema=schema), good, dict(sorted(misfits.items())))
+    return Conformed(pa.Table.from_arrays(columns, schema=schema), good, dict(sorted(failures.items())))
 
 
 def new_columns(table: pa.Schema, given: pa.Schema) -> list[str]:
@@ -130,13 +130,14 @@ def new_columns(table: pa.Schema, given: pa.Schema) -> list[str]:
     return [name for name in renamed(given, table).names if name not in table.names]
 
 
-def mismatch(url: str, batch: int, rows: pa.Table, misfits: Mapping[int, Misfit]) -> TableMismatch:
-    """The error for misfits: the first one, and the number of others."""
-    number, misfit = next(iter(misfits.items()))
-    more = f" (and {len(misfits) - 1} more rows of this batch)" if len(misfits) > 1 else ""
+def mismatch(url: str, batch: int, rows: pa.Table, failures: Mapping[int, CastFailure]) -> TableMismatch:
+    """The error for failures: the first one, and the number of others."""
+    number, failure = next(iter(failures.items()))
+    more = f" (and {len(failures) - 1} more rows of this batch)" if len(failures) > 1 else ""
     return TableMismatch(
-        f"{url}: batch {batch}, {named_row(rows, number)}, column {misfit.column!r}: {misfit.reason}{more}. Nothing of "
-        "this batch was written. Change the query or the table, or give policy='quarantine', which puts such rows aside"
+        f"{url}: batch {batch}, {named_row(rows, number)}, column {failure.column!r}: {failure.reason}{more}. Nothing "
+        "of this batch was written. Change the query or the table, or give policy='quarantine', which puts such rows "
+        "aside"
     )
 
 

@@ -30,7 +30,7 @@ MAX_I64: Final = 0x7FFF_FFFF_FFFF_FFFF
 
 U16 = Annotated[int, Meta(ge=0, le=0xFFFF)]
 U32 = Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)]
-U64 = Annotated[int, Meta(ge=0)]  # msgspec cannot express the upper bound; see _misfit
+U64 = Annotated[int, Meta(ge=0)]  # msgspec cannot express the upper bound; see _invalid_number
 I64 = Annotated[int, Meta(ge=-MAX_I64 - 1, le=MAX_I64)]
 AckMode = Literal["none", "per_message", "per_batch"]
 
@@ -349,7 +349,7 @@ def decode_request(payload: bytes, *, original: bool) -> Request:
         if len(payload) > _MOST_QUOTES and payload.count(b'"') > _MOST_QUOTES:
             raise Malformed(f"too many strings in a message; a batch has at most {MAX_PAYLOADS} payloads: send several")
         request: Request = _decode(_REQUESTS, payload, _REQUEST_TYPES)
-        text = _misfit(request, original) or flaw(payload, request, _BULK.get(type(request)))
+        text = _invalid_number(request, original) or flaw(payload, request, _BULK.get(type(request)))
     except Malformed as problem:
         text = problem.text
     if text is not None:
@@ -411,7 +411,7 @@ def _sentence(text: str) -> str:
 _PUBLICATIONS: Final = (Publish, PublishBatch)
 
 
-def _misfit(request: Request, original: bool) -> str | None:
+def _invalid_number(request: Request, original: bool) -> str | None:
     """The flaw in a request's numbers, or None: ids differ between the dialects, and msgspec supports no bounds above
     an i64."""
     if isinstance(request, Auth):

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 import pyarrow as pa
 
 from penstock.broker.errors import BrokerError
-from penstock.broker.publications.partition_split import PartitionSplitter, SplitLimits, Target
+from penstock.broker.publications.partition_split import PartitionSplitter, SplitLimits, TargetTopic
 from penstock.broker.publications.staging import DIRECTORY, Staged, StagedWriter, new_ref
 from penstock.broker.tenancy.fair_share import allowance
 from penstock.flight import wire
@@ -96,8 +96,10 @@ class _StagingClient:
         message = StagingRequest(self._caller.identity, self._caller.scope, self._app, self._batch, list(names))
         return self._broker.call("publish.prepare", message, StagingPermit)
 
-    def targets(self, names: Sequence[str]) -> list[Target]:
-        return [Target(found.id, found.name, found.partitions, found.checked) for found in self.prepare(names).targets]
+    def targets(self, names: Sequence[str]) -> list[TargetTopic]:
+        return [
+            TargetTopic(found.id, found.name, found.partitions, found.checked) for found in self.prepare(names).targets
+        ]
 
 
 def _stage(
@@ -109,7 +111,7 @@ def _stage(
     reader: Any,
     cancelled: Callable[[], bool],
 ) -> Staged:
-    def emit(target: Target, partition: int, columns: Any) -> None:
+    def emit(target: TargetTopic, partition: int, columns: Any) -> None:
         staged.add(target.id, target.name, partition, columns)
         quota.check(staged.byte_size)
 

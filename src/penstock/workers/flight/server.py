@@ -19,9 +19,10 @@ from pyarrow import flight
 from penstock.broker.security.access import ANONYMOUS
 from penstock.broker.security.lockout import host_of
 from penstock.flight import wire
-from penstock.flight.reading import Lost, Reader, Source, shares
+from penstock.flight.reading import Lost, PartitionSource, Reader, shares
 from penstock.log.arrow import STORED, schema_of
 from penstock.log.tables.location import TYPED_SUFFIX
+from penstock.retry import RetryPolicy, no_jitter
 from penstock.workers.flight import rpc_messages
 from penstock.workers.flight.callers import Caller, Callers, Headers, Unauthenticated, plain_peer
 from penstock.workers.flight.concurrency import ConcurrencyLimit, Slot, end_stalled
@@ -37,6 +38,7 @@ if TYPE_CHECKING:  # takes a while to load: only when a typed table is read
 CHUNK: Final = 32  # topics per request to the broker, which bounds its time
 LAG_SECONDS: Final = 5.0  # that a standby has to reach the end of a read
 LAG_STEP: Final = 0.05
+LAG_RETRY: Final = RetryPolicy(base=LAG_STEP, cap=LAG_SECONDS, random=no_jitter)  # until `LAG_SECONDS` are over
 RECHECK_SECONDS: Final = 5.0  # between permission checks of a stream
 SECRET: Final = ("secret", "password", "token", "key", "sas", "credential")
 
@@ -168,7 +170,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         request = rpc_messages.QueryRequest(
             caller.identity, caller.scope, statement.sql, list(statement.params), statement.position
         )
-        give_up, pause = time.monotonic() + LAG_SECONDS, LAG_STEP
+        give_up, attempt = time.monotonic() + LAG_SECONDS, 0
         while True:
             try:
                 return self._broker.call("flight.query", request, rpc_messages.QueryRows)
@@ -178,8 +180,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                 if time.monotonic() > give_up:
                     text = f"this broker is a standby. {error}: try again, or ask the owner of the journal"
                     raise Refused("Lagging", text) from None
-            time.sleep(pause)
-            pause *= 2
+            time.sleep(LAG_RETRY.delay(attempt))
+            attempt += 1
 
     def _stream_slot(self, caller: Caller) -> Slot:
         """A stream slot, by tenant and caller. Anonymous callers are distinguished by their connection."""
@@ -345,7 +347,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
 
     def _source_of(
         self, read_views: dict[str, rpc_messages.ReadViewMessage], caller: Caller, topic: str, partition: int
-    ) -> Source:
+    ) -> PartitionSource:
         read_view = read_views.get(topic)
         if read_view is None:
             read_view = read_views[topic] = self._read_view(caller, topic)

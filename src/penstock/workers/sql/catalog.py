@@ -23,7 +23,7 @@ from penstock.workers.sql.rpc_messages import (
     StatementRequest,
     rebuilt,
 )
-from penstock.workers.sql.streams import ExpiryScan, Reading, TopicStream, statement_error
+from penstock.workers.sql.streams import ExpiryScan, ReadContext, TopicStream, statement_error
 from penstock.workers.sql.typed_stream import TypedTopicStream
 from penstock.workers.supervisor import Empty
 
@@ -41,7 +41,7 @@ class BrokerCatalog:
         """`check` is called regularly, and raises if the statement must end."""
         self._client = client
         self._check = check
-        self._reading = Reading(reader, expiry_scan, check, self._record_failure)
+        self._reading = ReadContext(reader, expiry_scan, check, self._record_failure)
         self._number = number
         self._head: int | None = None  # log position of the statement's snapshot, once it has one
         self.failure: Exception | None = None  # the first one while records were read

@@ -17,7 +17,7 @@ from penstock.log.engine import partition_id
 from penstock.log.tables.location import table_ref
 from penstock.sql.catalog import Stream
 from penstock.workers.flight.rpc_messages import ReadViewMessage, ReadViewPartition, TableLocation
-from penstock.workers.sql.streams import ExpiryScan, Reading, TopicStream, statement_error
+from penstock.workers.sql.streams import ExpiryScan, ReadContext, TopicStream, statement_error
 from penstock.workers.sql.typed_stream import TypedTopicStream
 
 
@@ -30,7 +30,7 @@ class DirectoryCatalog:
         self._scope = scope
         self._tables = tables
         self._now = now
-        self._reading = Reading(reader, ExpiryScan(reader), lambda: None, self._record_failure)
+        self._reading = ReadContext(reader, ExpiryScan(reader), lambda: None, self._record_failure)
         self.failure: Exception | None = None  # the first one while records were read
 
     def head(self) -> int:

@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from penstock.broker.errors import QueryError
 from penstock.broker.queries.declarations import Declarations
-from penstock.flight.reading import Lost, NotWritten, Reader, Source
+from penstock.flight.reading import Lost, NotWritten, PartitionSource, Reader
 from penstock.log.arrow import VisibleRows
 from penstock.log.errors import LogError
-from penstock.sql.catalog import Span
+from penstock.sql.catalog import PartitionRange
 from penstock.workers.flight.rpc_messages import ReadViewMessage
 from penstock.workers.read_view_source import source_of, view_of
 
@@ -37,7 +37,7 @@ class ExpiryScan:
         self._known: dict[int, tuple[int, int]] = {}  # partition → (from, to): scanned, and without expiring records
         self._lock = threading.Lock()
 
-    def holds(self, source: Source, check: Callable[[], None]) -> bool:
+    def holds(self, source: PartitionSource, check: Callable[[], None]) -> bool:
         """True if no record of the partition expires. `check` may raise: results found by then are kept."""
         with self._lock:
             start, end = self._known.get(source.partition, (source.start, source.start))
@@ -59,7 +59,7 @@ class ExpiryScan:
             self._known[partition] = (start, end)
 
 
-class Reading(NamedTuple):
+class ReadContext(NamedTuple):
     """The tools with which one statement reads records."""
 
     reader: Reader
@@ -72,14 +72,14 @@ class TopicStream:
     """A `Stream`: a topic as in its read view."""
 
     def __init__(
-        self, read_view: ReadViewMessage, declarations: Declarations, created: int, head: int, reading: Reading
+        self, read_view: ReadViewMessage, declarations: Declarations, created: int, head: int, reading: ReadContext
     ) -> None:
         """`head` is the position of the read view."""
         self.name = read_view.name
         self.identity = str(read_view.topic)  # never reused
         self.created = created
         self.declarations = declarations
-        self.partitions = [Span(part.number, part.start, part.end) for part in read_view.partitions]
+        self.partitions = [PartitionRange(part.number, part.start, part.end) for part in read_view.partitions]
         self._read_view = read_view
         self._head = head
         self._reader, self._expiry_scan, self._check, self._on_failure = reading
@@ -116,7 +116,7 @@ class TopicStream:
                 found = max(found, self._read(partial(self._position_of_first, source)))
         return found
 
-    def _position_of_first(self, source: Source) -> int:
+    def _position_of_first(self, source: PartitionSource) -> int:
         if source.start == source.end:
             return self._head
         everything = VisibleRows(0)

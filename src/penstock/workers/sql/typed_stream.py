@@ -16,7 +16,7 @@ from penstock.broker.errors import TableNotFound
 from penstock.broker.queries.declarations import Declarations
 from penstock.log.tables.location import TYPED
 from penstock.workers.flight.rpc_messages import ReadViewMessage
-from penstock.workers.sql.streams import Reading, TopicStream
+from penstock.workers.sql.streams import ReadContext, TopicStream
 from penstock.workers.typed_reader import open_typed_table, visible_rows
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class TypedTopicStream:
     """A `TypedStream`: the typed table beside the records of `topic`, which tells where it ends."""
 
-    def __init__(self, name: str, topic: TopicStream, read_view: ReadViewMessage, reading: Reading) -> None:
+    def __init__(self, name: str, topic: TopicStream, read_view: ReadViewMessage, reading: ReadContext) -> None:
         self.name = name
         self.identity = f"{topic.identity}{TYPED}"
         self.created = topic.created

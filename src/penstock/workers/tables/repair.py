@@ -10,7 +10,7 @@ from penstock.log.errors import LogError
 from penstock.log.tables.location import TYPED_SUFFIX
 from penstock.log.tables.repair import repair
 from penstock.log.tables.store import REPLACED
-from penstock.log.tables.verify import Outcome, Progress, verify
+from penstock.log.tables.verify import Progress, Verification, verify
 from penstock.log.tailer import Tailer
 
 
@@ -53,7 +53,7 @@ def _typed(job: RepairJob) -> TypedReport | None:
         return TypedReport(f"{job.ref.name}{TYPED_SUFFIX}", None, 0, 0, [str(error)])
 
 
-def _problems(found: Outcome) -> list[str]:
+def _problems(found: Verification) -> list[str]:
     return [
         *([found.unreadable] if found.unreadable else []),
         *(f"partition {number}, offset {offset}: {reason}" for number, offset, reason in found.differences),

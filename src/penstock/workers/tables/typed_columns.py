@@ -1,7 +1,7 @@
 """Columns of a typed table: names and types of a schema's fields there, and how they follow changes of the schema.
 
 A column keeps its first type. Later versions of the schema add columns, and values that fit the existing ones exactly;
-a value that does not fit exactly is a `Misfit` of its row.
+a value that does not fit exactly is a `ConversionError` of its row.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from penstock.broker.schemas.arrow.columns import Misfit, sql_name
+from penstock.broker.schemas.arrow.columns import ConversionError, sql_name
 
 RECORD: Final = pa.schema(
     [
@@ -89,7 +89,7 @@ def merged(old: pa.DataType, new: pa.DataType) -> pa.DataType:
 
 
 def fitted(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The values converted to this type without loss. Raises Misfit."""
+    """The values converted to this type without loss. Raises ConversionError."""
     if array.type == kind:
         return array
     if pa.types.is_struct(kind) and pa.types.is_struct(array.type):
@@ -107,8 +107,8 @@ def fitted(array: pa.Array, kind: pa.DataType) -> pa.Array:
         try:
             return array.cast(kind)
         except pa.ArrowInvalid:
-            raise Misfit(f"does not fit {sql_name(kind)}") from None
-    raise Misfit(f"is {sql_name(array.type)}, and the column {sql_name(kind)}")
+            raise ConversionError(f"does not fit {sql_name(kind)}") from None
+    raise ConversionError(f"is {sql_name(array.type)}, and the column {sql_name(kind)}")
 
 
 def _exact(source: pa.DataType, target: pa.DataType) -> bool:
@@ -134,8 +134,8 @@ def _fitted_struct(array: pa.StructArray, kind: pa.StructType) -> pa.Array:
             children.append(
                 pa.nulls(len(array), field.type) if index is None else fitted(array.field(index), field.type)
             )
-        except Misfit as misfit:
-            raise Misfit(misfit.text, (field.name, *misfit.path)) from None
+        except ConversionError as error:
+            raise ConversionError(error.text, (field.name, *error.path)) from None
     if not children:
         return pa.nulls(len(array), kind)
     return pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null())

@@ -24,7 +24,7 @@ from penstock.log.tables.errors import not_written
 from penstock.log.tables.location import TableRef, typed_ref
 from penstock.log.tables.maintenance import CHECKPOINT_EVERY
 from penstock.log.tables.part_reader import FAILURES
-from penstock.log.tables.store import Store
+from penstock.log.tables.store import TableStore
 from penstock.log.tables.table import Table, app_id
 from penstock.log.tables.table_history import TableHistory
 from penstock.workers.tables.typed_columns import RECORD, plain_type
@@ -114,7 +114,7 @@ class TypedTable:
 
     def __init__(self, ref: TableRef) -> None:
         self.ref = typed_ref(ref)
-        self._store = Store(self.ref)
+        self._store = TableStore(self.ref)
         self._store.mend()
         self.delta: DeltaTable | None = None
         try:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from penstock.broker.schemas.arrow.columns import Misfit
+from penstock.broker.schemas.arrow.columns import ConversionError
 from penstock.broker.schemas.arrow.rows import Language, decode_values, join_reasons, language
 from penstock.broker.schemas.framing import schema_id, unframed
 from penstock.broker.schemas.schema import Schema, SchemaKind
@@ -60,7 +60,7 @@ class Reader:
                     errors[row] = errors[row] if reason is not None and errors[row] else reason
                 fits = [at for at, reason in enumerate(reasons) if reason is None]
                 for piece, taken in _fitting(found.take(pa.array(fits, pa.int64())), [rows[at] for at in fits], kind):
-                    if isinstance(piece, Misfit):
+                    if isinstance(piece, ConversionError):
                         errors[taken[0]] = join_reasons([f"it fits the schema, but {piece}"])
                         left.pop(taken[0], None)
                         continue
@@ -103,15 +103,17 @@ class Reader:
         yield from ((schema, False) for schema in reversed(self._schemas) if schema is not first)
 
 
-def _fitting(rows: pa.Array, places: list[int], kind: pa.StructType) -> Iterator[tuple[pa.Array | Misfit, list[int]]]:
+def _fitting(
+    rows: pa.Array, places: list[int], kind: pa.StructType
+) -> Iterator[tuple[pa.Array | ConversionError, list[int]]]:
     """The rows converted to the table's type; bisected on failure, until a row that does not fit is alone."""
     if not places:
         return
     try:
         yield fitted_rows(rows, kind), places
-    except Misfit as misfit:
+    except ConversionError as error:
         if len(places) == 1:
-            yield misfit, places
+            yield error, places
             return
         half = len(places) // 2
         yield from _fitting(rows[:half], places[:half], kind)

@@ -21,7 +21,7 @@ from penstock.log.tables.location import TYPED_SUFFIX, TableRef, typed_ref
 from penstock.log.tables.part_reader import FAILURES
 from penstock.log.tables.table import Table, app_id
 from penstock.log.tables.typed import open_delta
-from penstock.log.tables.verify import Outcome
+from penstock.log.tables.verify import Verification
 from penstock.workers.tables.typed_columns import RECORD, plain_type
 from penstock.workers.tables.typed_table import READ, portions
 from penstock.workers.tables.typed_values import Reader
@@ -40,7 +40,7 @@ def verify_typed(ref: TableRef, typed: TypedRows) -> TypedReport | None:
         return TypedReport(name, None, 0, 0, [str(error)])
     if delta is None:
         return None
-    outcome = Outcome(name, delta.version())
+    outcome = Verification(name, delta.version())
     raw = Table.open(ref)
     try:
         _Comparison(outcome, delta, typed).all(raw)
@@ -54,7 +54,7 @@ def verify_typed(ref: TableRef, typed: TypedRows) -> TypedReport | None:
 class _Comparison:
     """One typed table beside the records that it is made of."""
 
-    def __init__(self, outcome: Outcome, delta: DeltaTable, typed: TypedRows) -> None:
+    def __init__(self, outcome: Verification, delta: DeltaTable, typed: TypedRows) -> None:
         self._outcome = outcome
         self._rows = delta.to_pyarrow_dataset()
         self._delta = delta

@@ -1,8 +1,8 @@
 """Columns built from Python values: an Arrow type, and how a list of values becomes an array.
 
 Values are decomposed by column, not by row: a struct extracts one field of all its values after the other, so that most
-of the work happens in C. A value that its column cannot hold raises `Misfit`, which names the field but not the row:
-the row is searched for only when this happens (`penstock.broker.schemas.arrow.rows`).
+of the work happens in C. A value that its column cannot hold raises `ConversionError`, which names the field but not
+the row: the row is searched for only when this happens (`penstock.broker.schemas.arrow.rows`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DAY: Final = 86_400_000_000  # µs
 UNFIT: Final = (pa.ArrowException, ValueError, TypeError, OverflowError, ArithmeticError)
 
 
-class Misfit(Exception):
+class ConversionError(Exception):
     """A value that its column cannot hold. The message does not contain the value, which may be long or
     confidential.
     """
@@ -47,7 +47,7 @@ class Column(Protocol):
     def arrow(self) -> pa.DataType: ...
 
     def build(self, values: list[Any]) -> pa.Array:
-        """The values as an array. Raises Misfit."""
+        """The values as an array. Raises ConversionError."""
 
 
 SQL_NAMES: Final = {
@@ -90,7 +90,7 @@ class Scalar(NamedTuple):
                 values = [None if value is None else convert(value) for value in values]
             return pa.array(values, self.arrow)
         except UNFIT:
-            raise Misfit(f"does not fit {sql_name(self.arrow)}") from None
+            raise ConversionError(f"does not fit {sql_name(self.arrow)}") from None
 
 
 class Number(NamedTuple):
@@ -118,7 +118,8 @@ class Whole(NamedTuple):
 
 class Instant(NamedTuple):
     """A date or a timestamp, from a number of some unit since 1970. Years outside the range of Python's dates raise
-    Misfit: a producer that confuses seconds and milliseconds must not break a query when its rows are displayed.
+    ConversionError: a producer that confuses seconds and milliseconds must not break a query when its rows are
+    displayed.
     """
 
     arrow: pa.DataType
@@ -135,7 +136,7 @@ class Instant(NamedTuple):
                 raise ValueError
             return numbers.cast(pa.int32() if unit == DAY else pa.int64()).cast(self.arrow)
         except UNFIT:
-            raise Misfit(f"does not fit {sql_name(self.arrow)}") from None
+            raise ConversionError(f"does not fit {sql_name(self.arrow)}") from None
 
 
 class Field(NamedTuple):
@@ -164,12 +165,12 @@ class Struct:
         for name, take, column in self.fields:
             try:
                 arrays.append(column.build(take(values)))
-            except Misfit as misfit:
-                raise Misfit(misfit.text, (name, *misfit.path)) from None
+            except ConversionError as error:
+                raise ConversionError(error.text, (name, *error.path)) from None
             except AttributeError:
-                raise Misfit("is no object") from None
+                raise ConversionError("is no object") from None
             except UNFIT:
-                raise Misfit("cannot be read", (name,)) from None
+                raise ConversionError("cannot be read", (name,)) from None
         return pa.StructArray.from_arrays(arrays, fields=list(self.arrow), mask=mask)
 
 
@@ -183,7 +184,7 @@ class Array:
 
     def build(self, values: list[Any]) -> pa.Array:
         if not NO_LISTS.isdisjoint(map(type, values)):
-            raise Misfit("is no list")
+            raise ConversionError("is no list")
         inner = self.items.build(list(chain.from_iterable(value for value in values if value is not None)))
         return pa.ListArray.from_arrays(_offsets(values), inner, type=self.arrow)
 
@@ -199,7 +200,7 @@ class Map:
     def build(self, values: list[Any]) -> pa.Array:
         there = [value for value in values if value is not None]
         if any(not hasattr(value, "values") for value in there):
-            raise Misfit("is no object")
+            raise ConversionError("is no object")
         keys = self.keys.build(list(chain.from_iterable(there)))
         inner = self.values.build(list(chain.from_iterable(value.values() for value in there)))
         return pa.MapArray.from_arrays(_offsets(values), keys, inner, type=self.arrow)

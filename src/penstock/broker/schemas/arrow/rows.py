@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.broker.schemas.arrow.columns import Column, Misfit, Struct, record
+from penstock.broker.schemas.arrow.columns import Column, ConversionError, Struct, record
 from penstock.broker.schemas.formats import format_of
 from penstock.broker.schemas.formats.format import Validator
 from penstock.broker.schemas.framing import unframed
@@ -145,19 +145,19 @@ def _built(columns: Struct, found: list[Any], reasons: list[str | None]) -> pa.A
     """
     try:
         return columns.build(found)
-    except Misfit:
-        for index, misfit in _misfits(columns, found, 0):
-            found[index], reasons[index] = None, join_reasons([f"it fits the schema, but {misfit}"])
+    except ConversionError:
+        for index, error in _conversion_errors(columns, found, 0):
+            found[index], reasons[index] = None, join_reasons([f"it fits the schema, but {error}"])
         return columns.build(found)
 
 
-def _misfits(columns: Struct, found: list[Any], start: int) -> Iterator[tuple[int, Misfit]]:
+def _conversion_errors(columns: Struct, found: list[Any], start: int) -> Iterator[tuple[int, ConversionError]]:
     try:
         columns.build(found)
-    except Misfit as misfit:
+    except ConversionError as error:
         if len(found) == 1:
-            yield start, misfit
+            yield start, error
             return
         half = len(found) // 2
-        yield from _misfits(columns, found[:half], start)
-        yield from _misfits(columns, found[half:], start + half)
+        yield from _conversion_errors(columns, found[:half], start)
+        yield from _conversion_errors(columns, found[half:], start + half)

@@ -1,8 +1,8 @@
 """Validates Avro's binary encoding without building values.
 
 A walker is a function for one type: given the data and the start of a datum, it returns its end. It raises IndexError
-if the data is too short, `Bad` for what the type does not allow, and UnicodeDecodeError for invalid text. Walkers of
-nested types call each other, so that data nested too deeply raises RecursionError and does no other harm.
+if the data is too short, `AvroMismatch` for what the type does not allow, and UnicodeDecodeError for invalid text.
+Walkers of nested types call each other, so that data nested too deeply raises RecursionError and does no other harm.
 
     null               nothing
     boolean            one byte, 0 or 1
@@ -27,7 +27,7 @@ MAX_NESTING: Final = 200
 """The approximate nesting limit of data, for messages; the actual limit is Python's recursion limit."""
 
 
-class Bad(Exception):
+class AvroMismatch(Exception):
     """The data does not match the type."""
 
 
@@ -106,7 +106,7 @@ def _long(data: bytes, at: int) -> tuple[int, int]:
             if number >> 64:
                 break
             return number, at + place + 1
-    raise Bad("a number has more than 64 bits")
+    raise AvroMismatch("a number has more than 64 bits")
 
 
 def _walk_null(data: bytes, at: int) -> int:  # noqa: ARG001 - it has no bytes
@@ -115,14 +115,14 @@ def _walk_null(data: bytes, at: int) -> int:  # noqa: ARG001 - it has no bytes
 
 def _walk_boolean(data: bytes, at: int) -> int:
     if data[at] > 1:
-        raise Bad(f"byte {data[at]} is no boolean")
+        raise AvroMismatch(f"byte {data[at]} is no boolean")
     return at + 1
 
 
 def _walk_int(data: bytes, at: int) -> int:
     number, at = _long(data, at)
     if number >> 32:
-        raise Bad("an int has more than 32 bits")
+        raise AvroMismatch("an int has more than 32 bits")
     return at
 
 
@@ -133,7 +133,7 @@ def _walk_long(data: bytes, at: int) -> int:
 def _position(data: bytes, at: int, count: int, what: str) -> tuple[int, int]:
     number, at = _long(data, at)
     if number & 1 or number >> 1 >= count:
-        raise Bad(f"there is no {what} {(number >> 1) ^ -(number & 1)} among {count}")
+        raise AvroMismatch(f"there is no {what} {(number >> 1) ^ -(number & 1)} among {count}")
     return number >> 1, at
 
 
@@ -152,7 +152,7 @@ def _fixed(size: int) -> Walker:
 def _walk_bytes(data: bytes, at: int) -> int:
     number, at = _long(data, at)
     if number & 1:
-        raise Bad("a length is below zero")
+        raise AvroMismatch("a length is below zero")
     at += number >> 1
     if at > len(data):
         raise IndexError
@@ -210,15 +210,15 @@ def _blocks(item: Walker, most_empty: int | None) -> Walker:
                 size, at = _long(data, at)
                 end = at + (size >> 1)
                 if size & 1:
-                    raise Bad("a block's length is below zero")
+                    raise AvroMismatch("a block's length is below zero")
             for _ in range(count):
                 start = at
                 at = item(data, at)
                 if at == start:
                     if most_empty is not None and count > most_empty:
-                        raise Bad(f"a block has {count} items without bytes; at most {most_empty} are shown")
+                        raise AvroMismatch(f"a block has {count} items without bytes; at most {most_empty} are shown")
                     break  # items without bytes are all the same, and there may be very many
             if end is not None and at != end:
-                raise Bad("a block is not as long as it says")
+                raise AvroMismatch("a block is not as long as it says")
 
     return walk

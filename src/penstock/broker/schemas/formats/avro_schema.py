@@ -23,7 +23,7 @@ from avro.compatibility import (
 )
 
 from penstock.broker.errors import SchemaInvalid
-from penstock.broker.schemas.formats.avro_bytes import MAX_NESTING, Bad, walker
+from penstock.broker.schemas.formats.avro_bytes import MAX_NESTING, AvroMismatch, walker
 from penstock.broker.schemas.formats.format import MAX_PROBLEMS, Decoder, Sides, Validator
 from penstock.broker.schemas.formats.json_document import decode
 from penstock.broker.schemas.schema import Schema
@@ -54,7 +54,7 @@ def validator(schema: Schema) -> Validator:
             end = walk(message, 0)
         except IndexError:
             return ["Avro validation failed: the message ends too early"]
-        except (Bad, UnicodeDecodeError) as error:
+        except (AvroMismatch, UnicodeDecodeError) as error:
             return [f"Avro validation failed: {error}"]
         except RecursionError:
             return [f"Avro validation failed: nested deeper than about {MAX_NESTING} levels"]
@@ -72,7 +72,7 @@ def decoder(schema: Schema) -> Decoder:
     def read(message: bytes) -> Any:
         try:
             walk(message, 0)
-        except Bad as error:
+        except AvroMismatch as error:
             raise ValueError(str(error)) from None
         return fastavro.schemaless_reader(io.BytesIO(message), parsed, None)
 

@@ -90,7 +90,7 @@ def validator(schema: Schema) -> Validator:
         message.DiscardUnknownFields()
         if message.ByteSize() == size:
             return []  # no unknown fields at any depth
-        return list(_misfits(kind.FromString(data), ""))[:MAX_PROBLEMS]
+        return list(_wrong_wire_types(kind.FromString(data), ""))[:MAX_PROBLEMS]
 
     return validate
 
@@ -112,7 +112,7 @@ def compatible(reader: Schema, writer: Schema, sides: Sides) -> list[str]:
     return protobuf_compatibility.problems(mine, theirs, sides)
 
 
-def _misfits(message: Message, path: str) -> Iterator[str]:
+def _wrong_wire_types(message: Message, path: str) -> Iterator[str]:
     """Fields of the message, and of nested ones, whose wire type in the data differs from the schema's."""
     known = message.DESCRIPTOR.fields_by_number
     for field in unknown_fields.UnknownFieldSet(message):
@@ -123,7 +123,7 @@ def _misfits(message: Message, path: str) -> Iterator[str]:
         if descriptor.message_type is None:
             continue
         for inner in _messages(descriptor, value):
-            yield from _misfits(inner, f"{path}{descriptor.name}.")
+            yield from _wrong_wire_types(inner, f"{path}{descriptor.name}.")
 
 
 def _messages(descriptor: Any, value: Any) -> list[Message]:

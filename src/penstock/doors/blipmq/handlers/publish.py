@@ -10,7 +10,7 @@ from typing import Final
 from penstock.broker.errors import RecordRejected, RecordTooLarge, TopicNotFound
 from penstock.broker.queues.dequeue import AT_MOST_ONCE
 from penstock.doors.blipmq.errors import EXPECTED, publish_refused
-from penstock.doors.blipmq.produce_batch import ProduceBatch, Publication
+from penstock.doors.blipmq.produce_batch import ProduceBatch, PublishProperties
 from penstock.doors.blipmq.request_context import SCOPE, BlipMqContext
 from penstock.doors.blipmq.single_publish import SinglePublish
 from penstock.log.engine import COMMITTED, CommitGroup
@@ -142,11 +142,11 @@ class PublishRun:
             return
         self._after = group
         self._held += sum(map(len, values))
-        told = batch.indexes if publication.qos else []
+        acknowledged = batch.indexes if publication.qos else []
         if group in self._stored:
-            self._stored[group] += told
+            self._stored[group] += acknowledged
         else:
-            self._stored[group] = told
+            self._stored[group] = acknowledged
 
 
 def _failed(
@@ -162,7 +162,7 @@ def _failed(
     return b"".join(replies)
 
 
-def _check(context: BlipMqContext, prefix: bytes) -> Publication:
+def _check(context: BlipMqContext, prefix: bytes) -> PublishProperties:
     """Check topic and QoS, in the order of the original. The result is valid for all messages with this prefix."""
     decode = codec.decode_publish if context.version == 1 else codec.decode_publish_v2
     fields = decode(prefix)
@@ -171,14 +171,14 @@ def _check(context: BlipMqContext, prefix: bytes) -> Publication:
     topic, refusal = context.topic(name, INVALID_PUBLISH)
     if refusal is None and qos not in (0, 1):
         refusal = INVALID_QOS
-    publication = Publication(topic, qos, ttl, context.broker.limits.record_bytes, refusal)
+    publication = PublishProperties(topic, qos, ttl, context.broker.limits.record_bytes, refusal)
     if len(context.publications) >= MAX_PUBLICATIONS:
         context.publications.clear()  # bounds the memory of a client that keeps using new topics
     context.publications[prefix] = publication
     return publication
 
 
-def _append(context: BlipMqContext, publication: Publication, values: list[bytes]) -> CommitGroup:
+def _append(context: BlipMqContext, publication: PublishProperties, values: list[bytes]) -> CommitGroup:
     broker, identity, topic = context.broker, context.identity, publication.topic
     headers = list(repeat(AT_MOST_ONCE, len(values))) if publication.qos == 0 else None
     expires = None

@@ -12,7 +12,7 @@ from penstock.broker.errors import PartitionNotFound, TopicNotFound
 from penstock.broker.names import Scope
 from penstock.broker.security.access import WRITE
 from penstock.doors.felix.errors import TOO_MUCH, RequestRefused
-from penstock.doors.felix.produce_batch import ProduceBatch, Publication
+from penstock.doors.felix.produce_batch import ProduceBatch, PublishRequest
 from penstock.doors.felix.request_context import FelixContext
 from penstock.doors.felix.stream_names import StreamTarget, ensure_topic, locate
 from penstock.doors.reply import Reply
@@ -72,7 +72,7 @@ def _append_directed(
     return Reply(batch.acknowledgement_of_each(context.dialect, produced.offsets), produced.group)
 
 
-def _partition(publication: Publication, target: StreamTarget, count: int) -> int:
+def _partition(publication: PublishRequest, target: StreamTarget, count: int) -> int:
     """The partition of a publication, for a topic with `count` partitions. Raises PartitionNotFound."""
     shard, named = publication.shard, target.partition
     if shard is None:

@@ -24,17 +24,17 @@ _DANGEROUS: Final = (TenantDelete, ErasureMarkProgress, ErasureMarkStreamErased)
 _SMALL_ID: Final = 1 << 32
 
 
-class Reading(NamedTuple):
+class Candidate(NamedTuple):
     dialect: Dialect
     request: Request
 
 
-def read(dialects: Sequence[Dialect], data: bytes, at: int, end: int) -> list[Reading]:
+def read(dialects: Sequence[Dialect], data: bytes, at: int, end: int) -> list[Candidate]:
     """The request as decoded by each dialect that can."""
     readings = []
     for each in dialects:
         try:
-            readings.append(Reading(each, each.read_request(data, at, end)))
+            readings.append(Candidate(each, each.read_request(data, at, end)))
         except MalformedPayload:
             continue
     return readings
@@ -45,7 +45,7 @@ def later(version: int, assume: str) -> list[Dialect]:
     return [dialect(name) for name in _assumed(_LATER[version], version, assume)]
 
 
-def first(data: bytes, at: int, end: int, assume: str) -> list[Reading]:
+def first(data: bytes, at: int, end: int, assume: str) -> list[Candidate]:
     """Readings of the first request in version 1, all in one encoding; empty if it cannot be decoded.
 
     A handshake with client version 1 and an id below 2³² can be decoded in a single encoding only, as it has zeros at
@@ -80,7 +80,7 @@ def agreed(dialects: Sequence[Dialect]) -> frozenset[type[Message]]:
     return frozenset(variant.make for _, variant in set.intersection(*numbered))
 
 
-def decide(readings: list[Reading]) -> tuple[list[Dialect], Request]:
+def decide(readings: list[Candidate]) -> tuple[list[Dialect], Request]:
     """The remaining dialects, and the decoded request."""
     if len({type(each.request.payload) for each in readings}) > 1:
         readings = [each for each in readings if _plausible(each.request.payload)] or readings

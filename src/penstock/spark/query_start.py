@@ -19,10 +19,10 @@ TOO_SLOW: Final = "Python worker failed to connect back"
 
 def start(writer: Any) -> StreamingQuery:
     """Start the query of `df.writeStream…`, and wait until it has completed a batch or is idle."""
-    return patiently(writer.start, threading.Event())
+    return start_with_retries(writer.start, threading.Event())
 
 
-def patiently(start: Callable[[], StreamingQuery], stopped: threading.Event) -> StreamingQuery:
+def start_with_retries(start: Callable[[], StreamingQuery], stopped: threading.Event) -> StreamingQuery:
     """Start a query, again if its processes were too slow, and wait until it is working; not after `stopped` is set."""
     for attempt in range(ATTEMPTS):
         try:

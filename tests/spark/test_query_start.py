@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.spark.patient_start import ATTEMPTS, TOO_SLOW, patiently
+from penstock.spark.query_start import ATTEMPTS, TOO_SLOW, start_with_retries
 
 BEGUN = SimpleNamespace(isActive=True, runId="r1", lastProgress=None, status={"message": "Waiting for data to arrive"})
 
@@ -30,19 +30,19 @@ class Starts:
 
 def test_a_server_that_was_too_slow_is_asked_again() -> None:
     start = Starts(f"{TOO_SLOW}.", f"{TOO_SLOW}.")
-    assert patiently(start, threading.Event()).isActive
+    assert start_with_retries(start, threading.Event()).isActive
     assert start.calls == 3
 
 
 def test_not_for_ever() -> None:
     start = Starts(*[TOO_SLOW] * 9)
     with pytest.raises(RuntimeError, match=TOO_SLOW):
-        patiently(start, threading.Event())
+        start_with_retries(start, threading.Event())
     assert start.calls == ATTEMPTS
 
 
 def test_what_else_fails_fails_at_once() -> None:
     start = Starts("no such topic")
     with pytest.raises(RuntimeError, match="no such topic"):
-        patiently(start, threading.Event())
+        start_with_retries(start, threading.Event())
     assert start.calls == 1

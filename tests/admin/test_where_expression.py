@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.admin.record_view import HeaderView, RecordView
-from penstock.admin.where import Where
+from penstock.admin.where_expression import WhereExpression
 from penstock.broker.errors import InvalidArgument
 
 TIME = 1_700_000_000_000_000  # 2023-11-14 22:13:20 UTC
@@ -56,8 +56,8 @@ def record(value: str = VALUE) -> RecordView:
     ],
 )
 def test_what_fits(text: str) -> None:
-    assert Where(text)(record())
-    assert not Where(f"NOT ({text})")(record())
+    assert WhereExpression(text)(record())
+    assert not WhereExpression(f"NOT ({text})")(record())
 
 
 @pytest.mark.parametrize(
@@ -68,13 +68,13 @@ def test_what_fits(text: str) -> None:
     ],
 )
 def test_what_is_null_does_not_fit_and_neither_does_its_opposite(text: str) -> None:
-    assert not Where(text)(record())
+    assert not WhereExpression(text)(record())
 
 
 def test_a_value_that_is_no_json_has_no_fields() -> None:
     for value in ("plain text", "[1, 2]", "5", "{", "\\"):
-        assert not Where("n = 5")(record(value))
-        assert Where("offset = 7")(record(value)) and Where("n IS NULL")(record(value))
+        assert not WhereExpression("n = 5")(record(value))
+        assert WhereExpression("offset = 7")(record(value)) and WhereExpression("n IS NULL")(record(value))
 
 
 @pytest.mark.parametrize(
@@ -89,23 +89,23 @@ def test_a_value_that_is_no_json_has_no_fields() -> None:
 )
 def test_what_is_refused(text: str) -> None:
     with pytest.raises(InvalidArgument):
-        Where(text)
+        WhereExpression(text)
 
 
 def test_long_chains_are_understood() -> None:
-    assert Where(" AND ".join(["n = 5"] * 400))(record())
-    assert not Where(" OR ".join(["n = 6"] * 400))(record())
+    assert WhereExpression(" AND ".join(["n = 5"] * 400))(record())
+    assert not WhereExpression(" OR ".join(["n = 6"] * 400))(record())
 
 
 def test_no_text_grows_without_bound() -> None:
     doubled = "value || value"
-    assert not Where(f"length({doubled}) > 0")(record(json.dumps({"x": "y" * (1 << 20)})))
+    assert not WhereExpression(f"length({doubled}) > 0")(record(json.dumps({"x": "y" * (1 << 20)})))
 
 
 @given(st.text(alphabet="n =<>'()5+-*/|,.ab_%\"$ ANDORTIS", max_size=40))
 def test_any_text_is_understood_or_refused(text: str) -> None:
     try:
-        where = Where(text)
+        where = WhereExpression(text)
     except InvalidArgument:
         return
     assert where(record()) in (True, False)

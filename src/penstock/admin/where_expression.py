@@ -31,11 +31,11 @@ _WIDE: Final = 1 << 63
 _MISSING: Final = object()
 
 
-class Moment(int):
+class Timestamp(int):
     """A point in time: µs since 1970."""
 
 
-class Span(int):
+class Duration(int):
     """A length of time: µs."""
 
 
@@ -64,7 +64,7 @@ COLUMNS: Final[Mapping[str, Term]] = {
     "offset": lambda row: row.record.offset,
     "partition": lambda row: row.record.partition,
     "position": lambda row: row.record.position,
-    "timestamp": lambda row: Moment(row.record.timestamp),
+    "timestamp": lambda row: Timestamp(row.record.timestamp),
     "key": lambda row: row.record.key_text,
     "value": lambda row: row.record.value_text,
     "data": lambda row: row.record.value_text,
@@ -72,7 +72,7 @@ COLUMNS: Final[Mapping[str, Term]] = {
 }
 
 
-class Where:
+class WhereExpression:
     """A compiled expression, called to match a record. Any thread. Raises InvalidArgument for an invalid one."""
 
     def __init__(self, text: str) -> None:
@@ -174,7 +174,7 @@ def _literal(node: exp.Literal) -> Term:
 
 
 def _now() -> Term:
-    moment = Moment(time.time_ns() // 1000)
+    moment = Timestamp(time.time_ns() // 1000)
     return _constant(moment)
 
 
@@ -230,7 +230,7 @@ def _interval(node: exp.Interval) -> Term:
     sizes |= {"day": 86_400 * 10**6, "week": 7 * 86_400 * 10**6}
     if unit not in sizes or node.this is None:
         raise InvalidArgument("an INTERVAL in 'where' is of seconds, minutes, hours, days or weeks: INTERVAL 10 MINUTE")
-    return _constant(Span(round(float(node.this.name) * sizes[unit])))
+    return _constant(Duration(round(float(node.this.name) * sizes[unit])))
 
 
 def _cast(node: exp.Cast) -> Term:
@@ -351,7 +351,7 @@ def _alike(left: Any, right: Any) -> tuple[Any, Any] | None:
     for one, other, turned in ((left, right, False), (right, left, True)):
         if isinstance(one, str) and not isinstance(other, str):
             read: Any = None
-            if isinstance(other, Moment):
+            if isinstance(other, Timestamp):
                 read = _moment(one)
             elif isinstance(other, bool):
                 read = {"true": True, "false": False}.get(one.lower())
@@ -366,7 +366,7 @@ def _alike(left: Any, right: Any) -> tuple[Any, Any] | None:
 
 def _arithmetic(does: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def compute(left: Any, right: Any) -> Any:
-        if isinstance(left, Moment | Span) or isinstance(right, Moment | Span):
+        if isinstance(left, Timestamp | Duration) or isinstance(right, Timestamp | Duration):
             return _later(left, right, does)
         numbers = [_number(each) if isinstance(each, str) else each for each in (left, right)]
         if any(isinstance(each, bool) or not isinstance(each, int | float) for each in numbers):
@@ -385,10 +385,10 @@ def _later(left: Any, right: Any, does: Callable[[Any, Any], Any]) -> Any:
         return None
     if isinstance(left, str):
         left = _moment(left)
-    if isinstance(left, Moment) and isinstance(right, Span):
-        return Moment(does(int(left), int(right)))
-    if isinstance(left, Moment) and isinstance(right, Moment) and does is operator.sub:
-        return Span(int(left) - int(right))
+    if isinstance(left, Timestamp) and isinstance(right, Duration):
+        return Timestamp(does(int(left), int(right)))
+    if isinstance(left, Timestamp) and isinstance(right, Timestamp) and does is operator.sub:
+        return Duration(int(left) - int(right))
     return None
 
 
@@ -431,7 +431,7 @@ def _header(name: str) -> Term:
 def _shown(value: Any) -> str:
     if isinstance(value, str):
         return value
-    if isinstance(value, Moment):
+    if isinstance(value, Timestamp):
         return datetime.fromtimestamp(value / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
     return msgspec.json.encode(value).decode()
 
@@ -453,15 +453,15 @@ def _whole(value: Any) -> int | None:
     return None if number is None else round(number)
 
 
-def _moment(value: Any) -> Moment | None:
+def _moment(value: Any) -> Timestamp | None:
     """A text as a timestamp; UTC without a zone."""
-    if isinstance(value, Moment):
+    if isinstance(value, Timestamp):
         return value
     try:
         found = datetime.fromisoformat(value)
     except (ValueError, TypeError):
         return None
-    return Moment(round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1e6))
+    return Timestamp(round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1e6))
 
 
 def _truth(value: Any) -> bool | None:
