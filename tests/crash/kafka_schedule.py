@@ -19,7 +19,7 @@ from unittest.mock import patch
 
 from tests.crash.model import all_events
 from tests.crash.schedule import Plan, Schedule, WatchedEngine, small_settings
-from tests.crash.simdisk import Crash, SimDisk
+from tests.crash.simdisk import SimDisk
 from tests.log.kafka.sim_journal import SimJournal
 
 from penstock.log.engine import Durability
@@ -203,6 +203,9 @@ class KafkaSchedule(Schedule):
             self._settle()
             super().close()
 
+    def go_on(self) -> None:
+        self.step()
+
     def finish(self) -> None:
         self.open_through_crashes()
         self.close()
@@ -250,18 +253,7 @@ def run(seed: int) -> KafkaSchedule:
         tabling=rng.choice((0, 0.1, 0.25)),
     )
     schedule = KafkaSchedule(rng, plan)
-    for _ in range(plan.sessions):
-        if rng.random() < 0.3:
-            schedule.disk.crash_at(schedule.disk.operations + rng.randint(0, 15))
-        schedule.open_through_crashes()
-        if rng.random() < 0.8:
-            schedule.disk.crash_at(schedule.disk.operations + rng.randint(0, 5 * plan.steps))
-        try:
-            schedule.session()
-        except Crash:
-            schedule.stop()
-    schedule.disk.crash_at(-1)
-    schedule.finish()
+    schedule.play()
     return schedule
 
 
@@ -271,19 +263,6 @@ def run_every_boundary(seed: int, *, power: bool, steps: int = 14) -> int:
     while True:
         plan = Plan(Durability.WRITTEN, power, steps=steps, settings=small_settings(Random(seed)), tabling=0.1)
         schedule = KafkaSchedule(Random(seed), plan)
-        schedule.disk.crash_at(boundary)
-        try:
-            schedule.open()
-            for _ in range(steps):
-                schedule.step()
-            schedule.close()
+        if schedule.play_to(boundary, Random(seed * 1_000_003 + boundary)):
             return boundary
-        except Crash:
-            schedule.rng = Random(seed * 1_000_003 + boundary)
-            schedule.stop()
-            schedule.open()
-            for _ in range(3):
-                schedule.step()
-            schedule.stop()
-            schedule.finish()
         boundary += 1

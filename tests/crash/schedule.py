@@ -243,6 +243,45 @@ class Schedule:
         if self.engine.health().writable:
             self._safe = len(self.model.groups)
 
+    def play(self) -> None:
+        """The sessions of the plan, with crashes when opening and at work."""
+        for _ in range(self.plan.sessions):
+            if self.rng.random() < 0.3:
+                self.disk.crash_at(self.disk.operations + self.rng.randint(0, 15))
+            self.open_through_crashes()
+            if self.rng.random() < 0.8:
+                self.disk.crash_at(self.disk.operations + self.rng.randint(0, 5 * self.plan.steps))
+            try:
+                self.session()
+            except Crash:
+                self.stop()
+        self.disk.crash_at(-1)
+        self.finish()
+
+    def play_to(self, boundary: int, after: Random) -> bool:
+        """One session, stopped at this boundary of the disk, and a short one after it. True if it ended before."""
+        self.disk.crash_at(boundary)
+        try:
+            self.open()
+            for _ in range(self.plan.steps):
+                self.step()
+            self.close()
+            return True
+        except Crash:
+            self.rng = after
+            self.stop()
+            self.open()
+            for _ in range(3):
+                self.go_on()
+            self.stop()
+            self.finish()
+            return False
+
+    def go_on(self) -> None:
+        """A step after a crash."""
+        self.append()
+        self.commit()
+
     def finish(self) -> None:
         """Stop the last session, and open once more."""
         self.open_through_crashes()
@@ -449,18 +488,7 @@ def run(seed: int) -> Schedule:
     """One random schedule. Raises Mismatch, or whatever the engine raised."""
     rng = Random(seed)
     schedule = Schedule(rng, random_plan(rng))
-    for _ in range(schedule.plan.sessions):
-        if rng.random() < 0.3:
-            schedule.disk.crash_at(schedule.disk.operations + rng.randint(0, 15))
-        schedule.open_through_crashes()
-        if rng.random() < 0.8:
-            schedule.disk.crash_at(schedule.disk.operations + rng.randint(0, 5 * schedule.plan.steps))
-        try:
-            schedule.session()
-        except Crash:
-            schedule.stop()
-    schedule.disk.crash_at(-1)
-    schedule.finish()
+    schedule.play()
     return schedule
 
 
@@ -475,21 +503,7 @@ def run_every_boundary(
         settings = small_settings(Random(seed), durability)
         plan = Plan(durability, power, steps=steps, settings=settings, lagging=seed % 2 == 1, tabling=tabling)
         schedule = Schedule(Random(seed), plan)
-        schedule.disk.crash_at(boundary)
-        try:
-            schedule.open()
-            for _ in range(steps):
-                schedule.step()
-            schedule.close()
+        if schedule.play_to(boundary, Random(seed * 1_000_003 + boundary)):
             return boundary, reads
-        except Crash:
-            schedule.rng = Random(seed * 1_000_003 + boundary)
-            schedule.stop()
-            schedule.open()
-            for _ in range(3):
-                schedule.append()
-                schedule.commit()
-            schedule.stop()
-            schedule.finish()
         reads += schedule.table.reads > 0
         boundary += 1

@@ -22,6 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.broker.broker_fixture import BrokerFixture
 from tests.doors.flymq.peer import Peer
+from tests.fuzz.converse import converse as converse_with
 from tests.fuzz.seeds import examples, seeded
 from tests.fuzz.test_resources import MIB, RECORD, Besieged, besieged, flood, read_by_broker
 from tests.fuzz.test_streams import no_complaints
@@ -132,20 +133,7 @@ def furnished() -> BrokerFixture:
 def converse(
     fixture: BrokerFixture, stream: bytes, pieces: Sequence[int] = (), commits: Sequence[bool] = ()
 ) -> list[Reply]:
-    """The replies to a stream that arrives in pieces, the log committing after some of them, up to the close."""
-    peer = Peer(fixture)
-    points = sorted({0, *(piece % (len(stream) + 1) for piece in pieces), len(stream)})
-    for number, (start, end) in enumerate(pairwise(points)):
-        if not peer.closed:
-            peer.session.receive(stream[start:end])
-            if number < len(commits) and commits[number]:
-                fixture.commit()
-    fixture.commit()
-    if not peer.closed:
-        peer.session.end_of_input()
-        fixture.commit()
-    assert peer.closed
-    return replies_of(b"".join(peer.sent))
+    return replies_of(converse_with(Peer(fixture), fixture, stream, pieces, commits))
 
 
 def stored(fixture: BrokerFixture) -> object:

@@ -6,11 +6,12 @@ from __future__ import annotations
 import random
 import socket
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import repeat
 
 import pytest
 from tests.broker.broker_fixture import BrokerFixture
 from tests.doors.kimberlite.peer import Peer
+from tests.fuzz.converse import converse as converse_with
 from tests.fuzz.kimberlite_wire import (
     DIALECTS,
     TENANT,
@@ -53,19 +54,8 @@ def furnished() -> BrokerFixture:
 
 
 def converse(fixture: BrokerFixture, stream: bytes, pieces: list[int], rng: random.Random | None = None) -> list[Reply]:
-    """The replies to a stream that arrives in pieces, the log committing after some of them, up to the close."""
-    peer = Peer(fixture, greets=False)
-    for start, end in pairwise(sorted({0, *(piece % (len(stream) + 1) for piece in pieces), len(stream)})):
-        if not peer.closed:
-            peer.session.receive(stream[start:end])
-            if rng is not None and rng.random() < 0.5:
-                fixture.commit()
-    fixture.commit()
-    if not peer.closed:
-        peer.session.end_of_input()
-        fixture.commit()
-    assert peer.closed
-    return replies_of(b"".join(peer.sent))
+    commits = () if rng is None else (rng.random() < 0.5 for _ in repeat(None))
+    return replies_of(converse_with(Peer(fixture, greets=False), fixture, stream, pieces, commits))
 
 
 def steady_stream(name: str, rng: random.Random) -> bytes:

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.broker.broker_fixture import BrokerFixture
 from tests.doors.rustlog.peer import Peer
+from tests.fuzz.converse import converse as converse_with
 from tests.fuzz.seeds import examples
 from tests.fuzz.wire import (
     BINARY_PING,
@@ -156,20 +157,7 @@ def stored(fixture: BrokerFixture) -> list[bytes]:
 def converse(
     fixture: BrokerFixture, stream: bytes, pieces: Sequence[int] = (), commits: Sequence[bool] = ()
 ) -> list[bytes]:
-    """The replies to a stream that arrives in pieces, the log committing after some of them, up to the close."""
-    peer = Peer(fixture)
-    points = sorted({0, *(piece % (len(stream) + 1) for piece in pieces), len(stream)})
-    for number, (start, end) in enumerate(pairwise(points)):
-        if not peer.closed:
-            peer.session.receive(stream[start:end])
-            if number < len(commits) and commits[number]:
-                fixture.commit()
-    fixture.commit()
-    if not peer.closed:
-        peer.session.end_of_input()
-        fixture.commit()
-    assert peer.closed
-    return list(split(b"".join(peer.sent)))
+    return list(split(converse_with(Peer(fixture), fixture, stream, pieces, commits)))
 
 
 def is_error(reply: bytes) -> bool:
