@@ -1,4 +1,4 @@
-"""The cost of a journal on Kafka: one cell beside the file engine at `synced`, and beside librdkafka alone.
+"""The cost of a journal on Kafka: one replica beside the file engine at `synced`, and beside librdkafka alone.
 
 In one process, without doors. Latency is that of one append at a time; throughput that of appends with 32 MiB on their
 way, which become commit groups of up to 2 MiB. librdkafka alone sends a record of the same size for each append, also
@@ -37,7 +37,7 @@ from penstock.log.file_engine import FileEngine
 from penstock.log.files import OsFiles
 from penstock.log.kafka.checkpoint import JournalSource
 from penstock.log.kafka.client import KafkaJournal, snapshots_topic
-from penstock.log.kafka.opening import CellOpening
+from penstock.log.kafka.opening import ReplicaOpening
 from penstock.log.kafka.topics import ensure_topics
 from penstock.log.kafka.url import parse
 from penstock.log.settings import LogSettings
@@ -222,11 +222,11 @@ def follow(url: str, directory: str) -> None:
     """A standby, until the process is ended."""
     journal, source = open_journal(url)
     loop = asyncio.new_event_loop()
-    cell = CellOpening(journal, source, OsFiles(directory), LogSettings(), loop, clock).cell
-    cell.catch_up()
+    replica = ReplicaOpening(journal, source, OsFiles(directory), LogSettings(), loop, clock).replica
+    replica.catch_up()
     print("follows", flush=True)
     while True:
-        cell.follow(0.2)
+        replica.follow(0.2)
 
 
 @contextmanager
@@ -257,8 +257,9 @@ def one_round(figures: Figures, servers: str, copies: int, seconds: float, numbe
             with made_journal(servers, copies) as (url, journal, source):
 
                 def opened(loop: asyncio.AbstractEventLoop) -> Engine:
-                    opening = CellOpening(journal, source, OsFiles(f"{directory}/{name}"), LogSettings(), loop, clock)
-                    opening.cell.catch_up()
+                    files = OsFiles(f"{directory}/{name}")
+                    opening = ReplicaOpening(journal, source, files, LogSettings(), loop, clock)
+                    opening.replica.catch_up()
                     assert opening.own(b"{}")
                     return opening.engine
 

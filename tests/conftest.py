@@ -63,7 +63,7 @@ LONGEST = (
     "test_rustlog_kill.py",
     # of the tier `unit`, which is the last, so that short ones are left for the end; first those that mostly wait
     "test_matrix.py",
-    "test_cell.py",
+    "test_replica.py",
     "test_quic_sessions.py",
     "test_robustness.py",
     "test_damage.py",

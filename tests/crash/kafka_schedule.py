@@ -24,12 +24,12 @@ from tests.log.kafka.sim_journal import SimJournal
 
 from penstock.log.engine import Durability
 from penstock.log.kafka import committer as committing
-from penstock.log.kafka import opening as opening_cells
+from penstock.log.kafka import opening as opening_replicas
 from penstock.log.kafka.checkpoint import JournalSource
 from penstock.log.kafka.committer import CommitterSettings, KafkaCommitter
 from penstock.log.kafka.engine import ReplicatedEngine
 from penstock.log.kafka.fencing import Kind, Stamp
-from penstock.log.kafka.opening import CellOpening
+from penstock.log.kafka.opening import ReplicaOpening
 
 SOURCE = JournalSource("cluster", "topic", "test", 0)
 BY_HAND = CommitterSettings(unknown_after_seconds=60, poll_seconds=0)
@@ -146,10 +146,10 @@ class KafkaSchedule(Schedule):
     def open(self) -> None:
         turns = Turns()
         with stepped(turns):
-            opening = CellOpening(
+            opening = ReplicaOpening(
                 *(self.journal, SOURCE, self.disk, self.plan.settings, cast(Any, turns), lambda: self.now), BY_HAND
             )
-            opening.cell.catch_up()
+            opening.replica.catch_up()
             assert opening.own(b"{}")
         assert isinstance(opening.engine, WatchedEngine)
         self._owner = opening._committer
@@ -236,7 +236,7 @@ def stepped(turns: Turns) -> Iterator[None]:
         patch.object(committing, "time", clock),
         patch.object(committing, "Worker", turns.worker),
         patch.object(committing, "threading", threads),
-        patch.object(opening_cells, "ReplicatedEngine", WatchedReplicatedEngine),
+        patch.object(opening_replicas, "ReplicatedEngine", WatchedReplicatedEngine),
     ):
         yield
 

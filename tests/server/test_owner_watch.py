@@ -7,15 +7,15 @@ from collections.abc import Callable
 
 import pytest
 from tests.crash.simdisk import SimDisk
-from tests.log.kafka.cell_harness import SMALL, START, source
+from tests.log.kafka.replica_harness import SMALL, START, source
 from tests.log.kafka.sim_journal import SimJournal
 
 from penstock.log.committer import InlineCommitter
 from penstock.log.errors import LogUnavailable
-from penstock.log.kafka.cell import Cell
 from penstock.log.kafka.checkpoint import store
 from penstock.log.kafka.engine import ReplicatedEngine
 from penstock.log.kafka.fencing import JournalView, Kind, Stamp, Term
+from penstock.log.kafka.replica import Replica
 from penstock.server.owner_watch import PROBE_SECONDS, SUSPECT_SECONDS, OwnerWatch
 from penstock.transport.endpoint import Endpoint
 
@@ -31,11 +31,11 @@ class Watched:
         self.answer_seconds = 0.0
         self.journal = SimJournal()
         self.journal.store(Stamp(Kind.CLAIM, TERM), b"{}")
-        monkeypatch.setattr("penstock.log.kafka.cell.time.monotonic", lambda: self.now)
+        monkeypatch.setattr("penstock.log.kafka.replica.time.monotonic", lambda: self.now)
         disk = SimDisk()
         store(disk, source(), JournalView())
         engine = ReplicatedEngine(disk, SMALL, committer=InlineCommitter(), clock=lambda: START)
-        self.cell = Cell(self.journal, engine, JournalView())
+        self.replica = Replica(self.journal, engine, JournalView())
         bounds = self.journal.bounds
 
         def slow_bounds() -> tuple[int, int]:
@@ -43,8 +43,8 @@ class Watched:
             return bounds()
 
         monkeypatch.setattr(self.journal, "bounds", slow_bounds)
-        self.cell.catch_up()
-        self.watch = OwnerWatch(self.cell, TAKEOVER, lambda: self.now)
+        self.replica.catch_up()
+        self.watch = OwnerWatch(self.replica, TAKEOVER, lambda: self.now)
 
     def goes_on(self, seconds: float, meanwhile: Callable[[], None] = lambda: None) -> str:
         """The verdict, after so many seconds of following."""

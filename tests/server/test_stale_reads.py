@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.crash.simdisk import SimDisk
-from tests.log.kafka.cell_harness import QUIET, SMALL, START, CellHarness, source
+from tests.log.kafka.replica_harness import QUIET, SMALL, START, ReplicaHarness, source
 from tests.log.kafka.sim_journal import SimJournal
 
 from penstock.broker.broker import Broker
@@ -24,7 +24,7 @@ from penstock.flight.errors import RequestRefused
 from penstock.flight.options import BrokerOptions
 from penstock.log.errors import LogUnavailable
 from penstock.log.files import OsFiles
-from penstock.log.kafka.opening import CellOpening
+from penstock.log.kafka.opening import ReplicaOpening
 from penstock.server import stale_reads
 from penstock.server.stale_reads import StaleReads
 from penstock.transport.endpoint import Endpoint
@@ -50,25 +50,25 @@ class Port:
 def test_a_standby_follows_and_hands_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stale_reads, "FlightWorker", NoProcess)
     journal = SimJournal()
-    owner = CellHarness(journal, SimDisk())
+    owner = ReplicaHarness(journal, SimDisk())
     owners = Broker(owner.engine)
     owners.topics.create(ANONYMOUS, DEFAULT_SCOPE, "old", 1)
     owner.settle()
 
     async def follow() -> None:
         loop = asyncio.get_running_loop()
-        opening = CellOpening(journal, source(), SimDisk(), SMALL, loop, lambda: START, QUIET)
-        cell = opening.cell
-        cell.catch_up()
+        opening = ReplicaOpening(journal, source(), SimDisk(), SMALL, loop, lambda: START, QUIET)
+        replica = opening.replica
+        replica.catch_up()
         reads = StaleReads(Settings(), "unused", loop, None, Port())  # type: ignore[arg-type] # no threads, no port
-        reads.begin(cell)
+        reads.begin(replica)
         assert reads._worker is not None
         broker: Broker = reads._worker.broker  # type: ignore[attr-defined]
         assert names(broker) == ["old"]
         owners.topics.create(ANONYMOUS, DEFAULT_SCOPE, "new", 1)
         owners.produce.append(ANONYMOUS, DEFAULT_SCOPE, "new", 0, [b"1", b"2"])
         await asyncio.to_thread(owner.settle)
-        cell.follow(1)
+        replica.follow(1)
         assert names(broker) == ["new", "old"]
         assert broker.topics.bounds(ANONYMOUS, DEFAULT_SCOPE, ["new"])["new"][0].high_watermark == 2
         with pytest.raises(LogUnavailable, match="standby and serves reads only"):
@@ -78,7 +78,7 @@ def test_a_standby_follows_and_hands_over(monkeypatch: pytest.MonkeyPatch) -> No
         assert names(broker) == ["new", "old"]
         await asyncio.to_thread(owner.kill)
         assert opening.own(b"{}")
-        reads.end(cell)
+        reads.end(replica)
         await reads.stop()
         with pytest.raises(ShuttingDown):
             broker.topics.list(ANONYMOUS, DEFAULT_SCOPE)
@@ -94,7 +94,7 @@ def test_a_standby_follows_and_hands_over(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_standby_answers_queries_for_what_it_has(tmp_path: Path) -> None:
     """With the processes that a broker has: Flight, which is asked, and SQL behind it."""
     journal = SimJournal()
-    owner = CellHarness(journal, SimDisk())
+    owner = ReplicaHarness(journal, SimDisk())
     owners = Broker(owner.engine)
     owners.topics.create(ANONYMOUS, DEFAULT_SCOPE, "orders", 1)
     owners.produce.append(ANONYMOUS, DEFAULT_SCOPE, "orders", 0, [b'{"n": 1}', b'{"n": 2}'])
@@ -102,12 +102,12 @@ def test_a_standby_answers_queries_for_what_it_has(tmp_path: Path) -> None:
 
     async def follow() -> None:
         loop = asyncio.get_running_loop()
-        opening = CellOpening(journal, source(), OsFiles(str(tmp_path)), SMALL, loop, lambda: START, QUIET)
-        cell = opening.cell
-        cell.catch_up()
+        opening = ReplicaOpening(journal, source(), OsFiles(str(tmp_path)), SMALL, loop, lambda: START, QUIET)
+        replica = opening.replica
+        replica.catch_up()
         with ThreadPoolExecutor(2) as threads, flight_port() as port:
             reads = StaleReads(Settings(data_dir=str(tmp_path)), str(tmp_path), loop, threads, port)
-            reads.begin(cell)
+            reads.begin(replica)
             assert reads._starting is not None
             await reads._starting
             endpoint = (port.endpoint.host, port.endpoint.port)
@@ -126,7 +126,7 @@ def test_a_standby_answers_queries_for_what_it_has(tmp_path: Path) -> None:
                 asking = asyncio.create_task(asyncio.to_thread(ask, "SELECT sum(n) AS n FROM orders", [], after))
                 await asyncio.sleep(0.1)
                 assert not asking.done()
-                cell.follow(1)
+                replica.follow(1)
                 found = await asking
                 assert found.to_pylist() == [{"n": 43}]
                 assert found.schema.metadata[b"penstock.position"] == b"%d" % after
@@ -142,7 +142,7 @@ def test_a_standby_answers_queries_for_what_it_has(tmp_path: Path) -> None:
                     with pytest.raises(error, match=said):
                         await asyncio.to_thread(ask, statement)
             finally:
-                reads.end(cell)
+                reads.end(replica)
                 await reads.stop()
         await asyncio.to_thread(opening.engine.close)
 

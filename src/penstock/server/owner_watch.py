@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from penstock.log.errors import LogUnavailable
-from penstock.log.kafka.cell import Cell
+from penstock.log.kafka.replica import Replica
 from penstock.transport.endpoint import Endpoint
 
 FOLLOW_SECONDS: Final = 0.2
@@ -23,39 +23,39 @@ CONNECT_SECONDS: Final = 0.3
 
 
 class OwnerWatch:
-    def __init__(self, cell: Cell, takeover_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._cell = cell
+    def __init__(self, replica: Replica, takeover_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._replica = replica
         self._takeover_seconds = takeover_seconds
         self._clock = clock
-        self._began = self._probed = cell.heard = clock()
+        self._began = self._probed = replica.heard = clock()
         self.doors: Iterable[Endpoint] = ()
         """Addresses at which the owner listens, if known: an owner that refuses a connection is gone."""
 
     @property
     def heard(self) -> bool:
         """Whether the owner has written anything since the start of the watch."""
-        return self._cell.heard > self._began
+        return self._replica.heard > self._began
 
     def follow(self) -> None:
-        """Read records for a moment. Raises LogUnavailable if Kafka does not respond, and as `Cell.follow`."""
+        """Read records for a moment. Raises LogUnavailable if Kafka does not respond, and as `Replica.follow`."""
         try:
-            self._cell.follow(FOLLOW_SECONDS)
+            self._replica.follow(FOLLOW_SECONDS)
             if self._clock() - self._probed > PROBE_SECONDS:
                 self._probe()
         except LogUnavailable:
-            self._cell.heard = self._clock()
+            self._replica.heard = self._clock()
             raise
 
     def _probe(self) -> None:
         asked = self._clock()
-        _, end = self._cell.journal.bounds()
+        _, end = self._replica.journal.bounds()
         self._probed = self._clock()
-        if self._probed - asked > PROBE_SECONDS or end > self._cell.view.offset:
-            self._cell.heard = self._probed
+        if self._probed - asked > PROBE_SECONDS or end > self._replica.view.offset:
+            self._replica.heard = self._probed
 
     def verdict(self) -> str:
         """The reason why the owner counts as gone; empty if it does not."""
-        silence = self._clock() - self._cell.heard
+        silence = self._clock() - self._replica.heard
         if silence >= self._takeover_seconds:
             return f"it has written nothing for {silence:.1f} s"
         if silence >= SUSPECT_SECONDS and any(map(refuses, self.doors)):

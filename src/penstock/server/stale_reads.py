@@ -20,7 +20,7 @@ from penstock.config import broker as config
 from penstock.config.settings import Settings
 from penstock.config.workers import flight_settings, sql_settings
 from penstock.log.errors import LogUnavailable
-from penstock.log.kafka.cell import Cell
+from penstock.log.kafka.replica import Replica
 from penstock.transport.tcp_listener import ReservedPort
 from penstock.workers.flight.worker import FlightWorker
 from penstock.workers.sql.worker import SqlWorker
@@ -50,16 +50,16 @@ class StaleReads:
         self._sql: SqlWorker | None = None
         self._starting: asyncio.Task[None] | None = None
 
-    def begin(self, cell: Cell) -> None:
-        """Serve what the engine of the cell has, and what comes. Raises LogError or StateUnreadable."""
-        cell.engine.refuse_appends(LogUnavailable(STANDBY))
+    def begin(self, replica: Replica) -> None:
+        """Serve what the engine of the replica has, and what comes. Raises LogError or StateUnreadable."""
+        replica.engine.refuse_appends(LogUnavailable(STANDBY))
         broker = self._broker = Broker(
-            cell.engine,
+            replica.engine,
             config.broker_settings(self._settings, self._data_dir),
             executor=ThreadExecutor(self._loop, self._threads),
             scheduler=self._loop,
         )
-        cell.watch(lambda group: broker.state_log.follow(group.core_events))
+        replica.watch(lambda group: broker.state_log.follow(group.core_events))
         settings = flight_settings(self._settings, self._data_dir, self._endpoint.host, self._endpoint.port)
         self._worker = FlightWorker(broker, msgspec.structs.replace(settings, standby=True))
         if self._settings.sql.enabled:
@@ -71,12 +71,12 @@ class StaleReads:
         if not await worker.start():
             logger.warning("flight: the process that serves stale reads is not ready yet; its messages tell more")
 
-    def end(self, cell: Cell) -> None:
+    def end(self, replica: Replica) -> None:
         """Answer nothing more: the engine is somebody else's."""
         if self._broker is not None:
             self._broker.state_log.detach()
             self._broker = None
-            cell.engine.resume()
+            replica.engine.resume()
 
     async def stop(self) -> None:
         if self._starting is not None:

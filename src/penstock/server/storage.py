@@ -27,10 +27,10 @@ from penstock.log.engine import Engine
 from penstock.log.errors import LogUnavailable
 from penstock.log.file_engine import FileEngine
 from penstock.log.files import OsFiles
-from penstock.log.kafka.cell import Cell
 from penstock.log.kafka.checkpoint import JournalSource, refuse_cache
 from penstock.log.kafka.journal import JournalTrimmed
-from penstock.log.kafka.opening import CellOpening
+from penstock.log.kafka.opening import ReplicaOpening
+from penstock.log.kafka.replica import Replica
 from penstock.log.kafka.url import parse
 from penstock.log.settings import LogSettings
 from penstock.server.doors import FELIX, FLIGHT
@@ -54,8 +54,8 @@ class Standby(msgspec.Struct):
     on_standby: Callable[[str], None] = lambda _: None
     on_lost: Callable[[str], None] = lambda _: None
     on_owner: Callable[[Mapping[str, Endpoint]], None] = lambda _: None  # with the addresses of its doors
-    on_following: Callable[[Cell], None] = lambda _: None  # its engine may be read on the loop from now on
-    on_leaving: Callable[[Cell], None] = lambda _: None  # and no more
+    on_following: Callable[[Replica], None] = lambda _: None  # its engine may be read on the loop from now on
+    on_leaving: Callable[[Replica], None] = lambda _: None  # and no more
     on_claim: Callable[[], None] = lambda: None  # this broker may soon be the owner
 
 
@@ -137,25 +137,25 @@ class _Opening:
     def _own(self, journal: KafkaJournal, source: JournalSource, log: LogSettings) -> Engine:
         """Wait for and claim the journal. Raises JournalTrimmed if it was trimmed so far meanwhile that reading cannot
         continue."""
-        opening = CellOpening(
+        opening = ReplicaOpening(
             *(journal, source, OsFiles(self._data_dir), log, self._loop, wall_clock), on_lost=self._standby.on_lost
         )
         try:
             journal.prepare()
-            opening.cell.catch_up()
+            opening.replica.catch_up()
             me = _Owner(opening.identity, socket.gethostname(), os.getpid(), self._doors)
-            if _owner(opening.cell.owner).directory != me.directory and opening.cell.view.term.number:
-                self._follow(opening.cell)
+            if _owner(opening.replica.owner).directory != me.directory and opening.replica.view.term.number:
+                self._follow(opening.replica)
             while not self._claim(opening, msgspec.json.encode(me)):
-                self._follow(opening.cell)
-            self._leave(opening.cell)
+                self._follow(opening.replica)
+            self._leave(opening.replica)
         except BaseException:
-            self._leave(opening.cell)
+            self._leave(opening.replica)
             opening.engine.close()
             raise
         return opening.engine
 
-    def _claim(self, opening: CellOpening, value: bytes) -> bool:
+    def _claim(self, opening: ReplicaOpening, value: bytes) -> bool:
         """Try to claim the journal. False if another broker was faster, or if Kafka did not answer: the outcome of the
         claim will be read from the journal."""
         self._loop.call_soon_threadsafe(self._standby.on_claim)
@@ -165,9 +165,9 @@ class _Opening:
             logger.warning("the journal could not be claimed: %s", error)
             return False
 
-    def _follow(self, cell: Cell) -> None:
+    def _follow(self, replica: Replica) -> None:
         """Follow the journal until the owner is gone."""
-        watch = OwnerWatch(cell, self._settings.storage.takeover_seconds)
+        watch = OwnerWatch(replica, self._settings.storage.takeover_seconds)
         announced, owner = False, b""
         while not (gone := watch.verdict()):
             if self._standby.stopped():
@@ -177,34 +177,34 @@ class _Opening:
             except LogUnavailable as error:
                 logger.warning("the journal on Kafka cannot be followed: %s", error)
                 time.sleep(FOLLOW_SECONDS)
-            if cell.owner != owner:
-                owner = cell.owner
+            if replica.owner != owner:
+                owner = replica.owner
                 addresses = self._addresses(_owner(owner))
                 watch.doors = [each for door, each in addresses.items() if door not in (FELIX, FLIGHT)][:1]
                 self._loop.call_soon_threadsafe(self._standby.on_owner, addresses)
             if not announced and watch.heard:
                 announced = True
                 text = (
-                    f"standby: the journal belongs to {_owner(cell.owner)}. This broker follows it, passes connections "
-                    "on to the owner, and takes over when it is gone"
+                    f"standby: the journal belongs to {_owner(replica.owner)}. This broker follows it, passes "
+                    "connections on to the owner, and takes over when it is gone"
                 )
                 self._loop.call_soon_threadsafe(self._standby.on_standby, text)
                 self._load_libraries()
-                self._serve_reads(cell)
-        logger.info("%s is taken to be gone: %s; the journal is claimed", _owner(cell.owner), gone)
+                self._serve_reads(replica)
+        logger.info("%s is taken to be gone: %s; the journal is claimed", _owner(replica.owner), gone)
 
-    def _serve_reads(self, cell: Cell) -> None:
+    def _serve_reads(self, replica: Replica) -> None:
         """From now on, the engine is used on the loop only."""
         if self._settings.storage.stale_reads and not self._serving:
             self._serving = True
-            cell.ingest_by(self._on_loop)
-            self._on_loop(lambda: self._standby.on_following(cell))
+            replica.ingest_by(self._on_loop)
+            self._on_loop(lambda: self._standby.on_following(replica))
 
-    def _leave(self, cell: Cell) -> None:
+    def _leave(self, replica: Replica) -> None:
         if self._serving:
             self._serving = False
-            self._on_loop(lambda: self._standby.on_leaving(cell))
-            cell.unwatch()
+            self._on_loop(lambda: self._standby.on_leaving(replica))
+            replica.unwatch()
 
     def _on_loop(self, work: Callable[[], None]) -> None:
         """Run it there, and wait for it. Raises what it raises."""

@@ -11,8 +11,8 @@ from random import Random
 import pytest
 from tests.crash.simdisk import Crash, SimDisk
 from tests.log.harness import A, B, read_all, values
-from tests.log.kafka.cell_harness import SMALL, START, CellHarness, source
 from tests.log.kafka.mock_cluster import MockCluster
+from tests.log.kafka.replica_harness import SMALL, START, ReplicaHarness, source
 from tests.log.kafka.sim_journal import SimJournal
 from tests.log.table import MemoryTable
 from tests.log.test_file_engine_contract import InlineHarness
@@ -66,7 +66,7 @@ def opened(files: Files, table: MemoryTable | None = None) -> Seen:
 
 def owned(journal: Journal, table: MemoryTable | None = None) -> Seen:
     """The same as a broker with an empty disk finds it on Kafka."""
-    log = CellHarness(journal, SimDisk())
+    log = ReplicaHarness(journal, SimDisk())
     if table is not None:
         log.engine.read_tiered_from(table)
     found = seen(log.engine)
@@ -103,7 +103,7 @@ def test_a_broker_goes_on_with_a_copy(table: MemoryTable | None) -> None:
     disk, journal = SimDisk(), SimJournal()
     write(disk, table)
     to_journal(disk, "here", journal, 0, LARGEST)
-    log = CellHarness(journal, SimDisk())
+    log = ReplicaHarness(journal, SimDisk())
     if table is not None:
         log.engine.read_tiered_from(table)
     log.engine.append([Records(A, [b"more"])])
@@ -140,7 +140,7 @@ def test_a_copy_to_kafka_goes_on_where_it_was_broken_off(table: MemoryTable | No
         except LogUnavailable:
             tries += 1
             with pytest.raises(WrongJournal, match="is being copied from here"):
-                CellHarness(journal, SimDisk())
+                ReplicaHarness(journal, SimDisk())
             with pytest.raises(CopyRefused, match="part of a copy of here"):
                 to_journal(other, "there", journal, 0, LARGEST)
     assert tries > 1
@@ -204,7 +204,7 @@ def test_places_that_cannot_be_copied_to_or_from() -> None:
     with pytest.raises(CopyRefused, match="is in use, or was: copy to a new one"):
         to_files(journal, source(), disk, SMALL.file_bytes, START)
     cache = SimDisk()
-    CellHarness(journal, cache).close()
+    ReplicaHarness(journal, cache).close()
     with pytest.raises(WrongJournal, match="is the cache of the journal"):
         to_journal(cache, "here", SimJournal(), 0, LARGEST)
     with pytest.raises(CopyRefused, match="is in use, or was: copy to a new one"):

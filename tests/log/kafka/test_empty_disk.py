@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from tests.crash.simdisk import Crash, SimDisk
 from tests.log.harness import A, B, read_all
-from tests.log.kafka.cell_harness import QUIET, SMALL, START, CellHarness, source
+from tests.log.kafka.replica_harness import QUIET, SMALL, START, ReplicaHarness, source
 from tests.log.kafka.sim_journal import SimJournal
 from tests.log.table import MemoryTable
 from tests.log.tiered_read_contract import END, fill, hand_over
@@ -22,20 +22,20 @@ from penstock.log.files import Files
 from penstock.log.kafka import checkpoint
 from penstock.log.kafka.checkpoint import WrongJournal
 from penstock.log.kafka.filling import ensure_filled
-from penstock.log.kafka.opening import CellOpening
+from penstock.log.kafka.opening import ReplicaOpening
 from penstock.log.kafka.snapshot_topic import PIECE_BYTES, Copying, SnapshotTopic
 from penstock.log.kafka.upkeep import Upkeep
 
 BUSY = replace(QUIET, upkeep_seconds=0.01)
 
 
-def open_owner(journal: SimJournal, disk: Files, table: MemoryTable) -> CellHarness:
-    log = CellHarness(journal, disk, committing=BUSY)
+def open_owner(journal: SimJournal, disk: Files, table: MemoryTable) -> ReplicaHarness:
+    log = ReplicaHarness(journal, disk, committing=BUSY)
     log.engine.read_tiered_from(table)
     return log
 
 
-def trimmed_journal(journal: SimJournal, table: MemoryTable, files: int = 1 << 30) -> CellHarness:
+def trimmed_journal(journal: SimJournal, table: MemoryTable, files: int = 1 << 30) -> ReplicaHarness:
     """An owner whose closed segments are in tables, and whose journal begins behind them."""
     log = open_owner(journal, SimDisk(), table)
     fill(log)
@@ -91,7 +91,7 @@ def test_a_follower_that_was_left_behind_begins_anew() -> None:
     late.engine.append([Records(A, [b"its own", b"too"])])
     late.settle()
     late.kill()
-    log = CellHarness(journal, SimDisk(), committing=BUSY)
+    log = ReplicaHarness(journal, SimDisk(), committing=BUSY)
     log.engine.read_tiered_from(table)
     fill(log)
     hand_over(log, table)
@@ -107,7 +107,7 @@ def test_an_owner_that_was_left_behind_steps_down() -> None:
     """One that slept while another owned the journal for long, and finds nothing of what it knew: not even whether its
     last group was stored before."""
     journal, table = SimJournal(), MemoryTable()
-    sleeper = CellHarness(journal, SimDisk())
+    sleeper = ReplicaHarness(journal, SimDisk())
     sleeper.engine.append([Records(A, [b"its own", b"too"])])
     sleeper.settle()
     log = trimmed_journal(journal, table)
@@ -142,14 +142,14 @@ def test_filling_goes_on_where_it_was_broken_off() -> None:
 
 def test_a_journal_that_is_being_copied_is_refused() -> None:
     journal = SimJournal()
-    log = CellHarness(journal, SimDisk())
+    log = ReplicaHarness(journal, SimDisk())
     log.close()
     topic = SnapshotTopic(journal.snapshots(), 0)
     topic.put_copying(Copying("id", "/var/lib/penstock"))
     with pytest.raises(WrongJournal, match=r"is being copied from /var/lib/penstock, and is not whole"):
-        CellHarness(journal, SimDisk())
+        ReplicaHarness(journal, SimDisk())
     topic.put_copying(None)
-    CellHarness(journal, SimDisk()).close()
+    ReplicaHarness(journal, SimDisk()).close()
 
 
 def test_a_journal_without_its_snapshots_is_refused() -> None:
@@ -157,7 +157,7 @@ def test_a_journal_without_its_snapshots_is_refused() -> None:
     trimmed_journal(journal, table).kill()
     journal.keyed.clear()
     with pytest.raises(WrongJournal, match="has no snapshot from which it could be read"):
-        CellHarness(journal, SimDisk())
+        ReplicaHarness(journal, SimDisk())
 
 
 def test_snapshots_in_pieces() -> None:
@@ -184,7 +184,7 @@ def test_snapshots_in_pieces() -> None:
 def test_a_directory_of_an_earlier_version() -> None:
     """Its checkpoint names no landmarks: it goes on, and trims only behind those that it comes by."""
     journal, table, disk = SimJournal(), MemoryTable(), SimDisk()
-    log = CellHarness(journal, disk)
+    log = ReplicaHarness(journal, disk)
     fill(log)
     log.close()
     found = checkpoint.load(disk)
@@ -206,12 +206,12 @@ def test_a_directory_of_an_earlier_version() -> None:
 
 def test_a_follower_keeps_landmarks_of_its_segments() -> None:
     journal = SimJournal()
-    log = CellHarness(journal, SimDisk())
+    log = ReplicaHarness(journal, SimDisk())
     fill(log)
-    follower = CellOpening(journal, source(), SimDisk(), SMALL, log.loop, lambda: START, QUIET)
+    follower = ReplicaOpening(journal, source(), SimDisk(), SMALL, log.loop, lambda: START, QUIET)
     fill(log)
-    follower.cell.catch_up()
-    firsts = {mark.group + 1 for mark in follower.cell.landmarks}
+    follower.replica.catch_up()
+    firsts = {mark.group + 1 for mark in follower.replica.landmarks}
     assert {file.first_group for file in follower.engine._segments} <= firsts
     follower.engine.close()
     log.close()

@@ -1,4 +1,5 @@
-"""The engine of a cell keeps the contract of every engine: on a journal in memory, and on librdkafka's mock cluster."""
+"""The engine of a replica keeps the contract of every engine: on a journal in memory, and on librdkafka's mock
+cluster."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from confluent_kafka import Producer
 from tests.crash.simdisk import SimDisk
 from tests.log.contract import EngineContract
 from tests.log.harness import Harness
-from tests.log.kafka.cell_harness import CellHarness
 from tests.log.kafka.mock_cluster import MockCluster
+from tests.log.kafka.replica_harness import ReplicaHarness
 from tests.log.kafka.sim_journal import SimJournal
 
 from penstock.log.files import OsFiles
@@ -23,7 +24,7 @@ from penstock.log.kafka.client import KafkaJournal
 class TestOnSimulatedJournal(EngineContract):
     @pytest.fixture
     def log(self) -> Iterator[Harness]:
-        harness = CellHarness(SimJournal(), SimDisk())
+        harness = ReplicaHarness(SimJournal(), SimDisk())
         yield harness
         harness.close()
 
@@ -60,7 +61,7 @@ class TestOnMockCluster(EngineContract):
     @pytest.fixture
     def log(self, cluster: MockCluster, warm: deque[Producer], tmp_path: Path) -> Iterator[Harness]:
         journal = WarmJournal(warm, cluster.bootstrap, cluster.new_topic())
-        harness = CellHarness(journal, OsFiles(str(tmp_path)))
+        harness = ReplicaHarness(journal, OsFiles(str(tmp_path)))
         yield harness
         harness.close()
         journal.close()

@@ -22,11 +22,11 @@ from typing import Final
 
 from penstock.log.committer import Worker
 from penstock.log.errors import LogError, LogReadOnly, LogUnavailable, NotOwner
-from penstock.log.kafka.cell import claim_term, decode, read_until
 from penstock.log.kafka.engine import ReplicatedEngine
 from penstock.log.kafka.fencing import GroupOutcome, JournalView, Kind, Stamp, Term, Verdict, acknowledged, outcome
 from penstock.log.kafka.journal import Journal, JournalProducer, JournalRecord, JournalTrimmed, group_value
 from penstock.log.kafka.landmarks import Landmark, landmark, thinned
+from penstock.log.kafka.replica import claim_term, decode, read_until
 from penstock.log.open_group import PendingGroup
 from penstock.retry import RetryPolicy, no_jitter
 

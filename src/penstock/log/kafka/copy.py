@@ -22,12 +22,12 @@ from penstock.log import identity, segment, snapshots
 from penstock.log.errors import LogError, LogUnavailable
 from penstock.log.files import Files, replace
 from penstock.log.kafka import checkpoint
-from penstock.log.kafka.cell import claim_term, decode, read_until, records_until
 from penstock.log.kafka.checkpoint import COPY, JournalSource, refuse_cache
 from penstock.log.kafka.fencing import JournalView, Kind, Stamp, Verdict
 from penstock.log.kafka.filling import ensure_filled
 from penstock.log.kafka.journal import Journal, JournalProducer, encode_value
 from penstock.log.kafka.landmarks import START, Landmark, landmark
+from penstock.log.kafka.replica import claim_term, decode, read_until, records_until
 from penstock.log.kafka.snapshot_topic import Content, Copying, SnapshotTopic
 from penstock.log.recovery import ForeignGroup, foreign_group
 from penstock.log.scan import Scan

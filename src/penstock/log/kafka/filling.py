@@ -15,11 +15,11 @@ from penstock.log import recovery, segment, snapshots
 from penstock.log.files import Files
 from penstock.log.group_format import HEADER_SIZE
 from penstock.log.kafka import checkpoint
-from penstock.log.kafka.cell import decode, read_until
 from penstock.log.kafka.checkpoint import Checkpoint, JournalSource, WrongJournal
 from penstock.log.kafka.fencing import JournalView, Verdict
 from penstock.log.kafka.journal import Journal, JournalRecord
 from penstock.log.kafka.landmarks import START, Landmark, beginning, landmark
+from penstock.log.kafka.replica import decode, read_until
 from penstock.log.kafka.snapshot_topic import Content, SnapshotTopic
 from penstock.log.recovery import ForeignGroup
 from penstock.log.segment import Segment, SegmentWriter

@@ -1,4 +1,4 @@
-"""Opening the engine of a cell: as the cache of its journal, and then as its owner."""
+"""Opening the engine of a replica: as the cache of its journal, and then as its owner."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from penstock.log import identity
 from penstock.log.engine import Durability
 from penstock.log.files import Files
 from penstock.log.kafka import checkpoint
-from penstock.log.kafka.cell import Cell
 from penstock.log.kafka.checkpoint import JournalSource
 from penstock.log.kafka.committer import GROUP_BYTES, CommitterSettings, KafkaCommitter
 from penstock.log.kafka.engine import ReplicatedEngine
 from penstock.log.kafka.filling import Progress, ensure_filled
 from penstock.log.kafka.journal import Journal
+from penstock.log.kafka.replica import Replica
 from penstock.log.kafka.upkeep import Upkeep
 from penstock.log.settings import LogSettings
 
 
-class CellOpening:
-    """A cell whose engine is open, and accepts no appends before `own`. All methods block, and raise LogError."""
+class ReplicaOpening:
+    """A replica whose engine is open, and accepts no appends before `own`. All methods block, and raise LogError."""
 
     def __init__(
         self,
@@ -51,16 +51,16 @@ class CellOpening:
         group_bytes = min(settings.group_bytes, GROUP_BYTES)
         cached = replace(settings, durability=Durability.WRITTEN, group_bytes=group_bytes)
         self.engine = ReplicatedEngine(files, cached, committer=self._committer, clock=clock)
-        self.cell = Cell(journal, self.engine, found.view, found.owner.encode(), found.landmarks)
+        self.replica = Replica(journal, self.engine, found.view, found.owner.encode(), found.landmarks)
         self.identity = identity.read(files)
         """The id of the data directory, for the owner's claim."""
 
     def own(self, value: bytes) -> bool:
         """Claim the journal, and read it to its end: whether this broker owns it now. `value` tells other brokers who
         the owner is."""
-        producer = self.cell.claim(value)
+        producer = self.replica.claim(value)
         if producer is None:
             return False
-        self.cell.close()
-        self._committer.begin(self.cell.journal, producer, self.cell.view, value, self.cell.landmarks)
+        self.replica.close()
+        self._committer.begin(self.replica.journal, producer, self.replica.view, value, self.replica.landmarks)
         return True

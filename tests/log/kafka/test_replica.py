@@ -1,4 +1,4 @@
-"""A cell under a bad network: what was acknowledged is there, what was refused is not, and nobody waits for ever."""
+"""A replica under a bad network: what was acknowledged is there, what was refused is not, and nobody waits for ever."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from random import Random
 import pytest
 from tests.crash.simdisk import SimDisk
 from tests.log.harness import A, read_all, state, values
-from tests.log.kafka.cell_harness import QUIET, SMALL, START, CellHarness, source
 from tests.log.kafka.mock_cluster import MockCluster
+from tests.log.kafka.replica_harness import QUIET, SMALL, START, ReplicaHarness, source
 from tests.log.kafka.sim_journal import SimJournal
 
 from penstock.log.committer import InlineCommitter
@@ -27,7 +27,7 @@ from penstock.log.kafka.client import KafkaJournal
 from penstock.log.kafka.committer import CommitterSettings
 from penstock.log.kafka.fencing import Kind, Stamp
 from penstock.log.kafka.journal import Journal
-from penstock.log.kafka.opening import CellOpening
+from penstock.log.kafka.opening import ReplicaOpening
 
 HASTY = replace(QUIET, unknown_after_seconds=0)
 
@@ -35,7 +35,7 @@ HASTY = replace(QUIET, unknown_after_seconds=0)
 EACH = replace(SMALL, group_bytes=1)  # every append in a group of its own
 
 
-class Broker(CellHarness):
+class Broker(ReplicaHarness):
     def __init__(
         self, journal: Journal, files: Files, committing: CommitterSettings = QUIET, name: str = "test"
     ) -> None:
@@ -282,15 +282,15 @@ def test_directories_and_journals_that_do_not_belong_together(journal: SimJourna
 
 
 def test_a_follower_reads_what_the_owner_writes(log: Broker, journal: SimJournal) -> None:
-    follower = CellOpening(journal, source(), SimDisk(), SMALL, log.loop, lambda: START, QUIET)
-    follower.cell.catch_up()
+    follower = ReplicaOpening(journal, source(), SimDisk(), SMALL, log.loop, lambda: START, QUIET)
+    follower.replica.catch_up()
     for text in ("a", "b", "c"):
         append(log, text)
         log.settle()
-        heard = follower.cell.heard
-        follower.cell.follow(1)
+        heard = follower.replica.heard
+        follower.replica.follow(1)
         assert values(read_all(follower.engine, A))[-1] == text.encode()
-        assert follower.cell.heard > heard
+        assert follower.replica.heard > heard
     assert follower.own(b"{}")
     append(log, "no")
     log.settle()

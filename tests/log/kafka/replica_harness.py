@@ -1,4 +1,4 @@
-"""An engine that owns a cell, on a loop that runs only while the test waits."""
+"""An engine that owns a replica, on a loop that runs only while the test waits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.log.files import Files
 from penstock.log.kafka.checkpoint import JournalSource
 from penstock.log.kafka.committer import CommitterSettings
 from penstock.log.kafka.journal import Journal
-from penstock.log.kafka.opening import CellOpening
+from penstock.log.kafka.opening import ReplicaOpening
 from penstock.log.settings import LogSettings
 
 SMALL = LogSettings(file_bytes=16 << 10, tail_bytes=4096, snapshot_bytes=8 << 10)
@@ -25,7 +25,7 @@ def source(name: str = "test") -> JournalSource:
     return JournalSource("cluster", "topic", name, 0)
 
 
-class CellHarness:
+class ReplicaHarness:
     def __init__(
         self,
         journal: Journal,
@@ -46,12 +46,12 @@ class CellHarness:
             raise
 
     def _open(self) -> None:
-        self.opening = CellOpening(
+        self.opening = ReplicaOpening(
             *(self.journal, source(self._name), self.files, self._settings, self.loop, lambda: self.now),
             self._committing,
             self.lost.append,
         )
-        self.opening.cell.catch_up()
+        self.opening.replica.catch_up()
         assert self.opening.own(b"{}")
         self.engine: Engine = self.opening.engine
 

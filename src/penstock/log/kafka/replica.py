@@ -1,4 +1,4 @@
-"""A cell: a journal, and the engine whose segments are its cache. Reads, follows and claims the journal.
+"""A replica: a journal, and the engine whose segments are its cache. Reads, follows and claims the journal.
 
 Everything here blocks, and happens before a broker uses the engine; afterwards `committer.py` takes over.
 """
@@ -112,15 +112,15 @@ def _send_and_wait(producer: JournalProducer, stamp: Stamp, value: bytes) -> int
 
 
 def _run_here(ingest: Callable[[], None]) -> None:
-    """The default of `Cell.ingest_by`."""
+    """The default of `Replica.ingest_by`."""
     ingest()
 
 
 def _ignore(group: ForeignGroup) -> None:
-    """The default of `Cell.watch`."""
+    """The default of `Replica.watch`."""
 
 
-class Cell:
+class Replica:
     """A journal and its cache, before this broker owns it."""
 
     def __init__(
