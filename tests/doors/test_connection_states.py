@@ -24,27 +24,27 @@ from penstock.wire.rustlog import messages as rustlog
 OPEN, DRAINING, CLOSED = ConnectionState
 
 
-def rustlog_door(world: BrokerFixture) -> tuple[Any, bytes, bytes]:
-    peer = RustLogPeer(world)
+def rustlog_door(fixture: BrokerFixture) -> tuple[Any, bytes, bytes]:
+    peer = RustLogPeer(fixture)
     return peer, peer.encode(rustlog.CreateTopic("t", 1)), b"\0\0\0\0"
 
 
-def blipmq_door(world: BrokerFixture) -> tuple[Any, bytes, bytes]:
-    return BlipMqPeer(world), codec.encode_subscribe(7, b"t", 1), b"\0\0\0\0"
+def blipmq_door(fixture: BrokerFixture) -> tuple[Any, bytes, bytes]:
+    return BlipMqPeer(fixture), codec.encode_subscribe(7, b"t", 1), b"\0\0\0\0"
 
 
-def flymq_door(world: BrokerFixture) -> tuple[Any, bytes, bytes]:
-    return FlyMqPeer(world), requests.encode(flymq.CreateTopic("t", 1)), b"not a frame"
+def flymq_door(fixture: BrokerFixture) -> tuple[Any, bytes, bytes]:
+    return FlyMqPeer(fixture), requests.encode(flymq.CreateTopic("t", 1)), b"not a frame"
 
 
-def kimberlite_door(world: BrokerFixture) -> tuple[Any, bytes, bytes]:
-    peer = KimberlitePeer(world)
+def kimberlite_door(fixture: BrokerFixture) -> tuple[Any, bytes, bytes]:
+    peer = KimberlitePeer(fixture)
     create = kimberlite.CreateStream("t", kimberlite.DataClass.PUBLIC, kimberlite.Everywhere())
     return peer, peer.frame(create), b"not a frame at all"
 
 
-def felix_door(world: BrokerFixture) -> tuple[Any, bytes, bytes]:
-    return FelixPeer(world).stream(), frame(publish(b"x", 1)), b""
+def felix_door(fixture: BrokerFixture) -> tuple[Any, bytes, bytes]:
+    return FelixPeer(fixture).stream(), frame(publish(b"x", 1)), b""
 
 
 DOORS: dict[str, Callable[[BrokerFixture], tuple[Any, bytes, bytes]]] = {
@@ -63,29 +63,29 @@ every_state = pytest.mark.parametrize("state", ConnectionState)
 
 def in_state(name: str, state: ConnectionState) -> tuple[BrokerFixture, Any, bytes, bytes]:
     """A connection with one request that waits for its commit, then in this state."""
-    world = BrokerFixture()
-    peer, request, garbage = DOORS[name](world)
+    fixture = BrokerFixture()
+    peer, request, garbage = DOORS[name](fixture)
     peer.session.receive(request)
     peer.sent.clear()
     if state is not OPEN:
         peer.session.end_of_input()
     if state is CLOSED:
-        world.commit()
+        fixture.commit()
         assert peer.closed
         peer.sent.clear()
     assert peer.session.state is state
-    return world, peer, request, garbage
+    return fixture, peer, request, garbage
 
 
 @every_door
 @every_state
 @pytest.mark.parametrize("event", ConnectionEvent)
 def test_every_event_leads_where_the_table_says(name: str, state: ConnectionState, event: ConnectionEvent) -> None:
-    world, peer, _, _ = in_state(name, state)
+    fixture, peer, _, _ = in_state(name, state)
     session = peer.session
     following = TRANSITIONS[state].get(event)
     if event is ConnectionEvent.DRAINED:
-        world.commit()  # everything is answered, and the answers are out
+        fixture.commit()  # everything is answered, and the answers are out
         assert session.state is (OPEN if following is None else CLOSED)
         return
     assert following is not None
@@ -103,7 +103,7 @@ def test_every_event_leads_where_the_table_says(name: str, state: ConnectionStat
 @every_door
 @every_state
 def test_input_is_read_only_while_the_connection_is_open(name: str, state: ConnectionState) -> None:
-    world, peer, request, _ = in_state(name, state)
+    fixture, peer, request, _ = in_state(name, state)
     held = peer.session.held_bytes
     if state is OPEN:
         peer.session.receive(request)
@@ -111,7 +111,7 @@ def test_input_is_read_only_while_the_connection_is_open(name: str, state: Conne
     else:
         peer.session.receive(request)
         assert peer.session.held_bytes == held
-    world.commit()
+    fixture.commit()
     assert (peer.sent != []) is (state is not CLOSED)
     assert peer.closed is (state is not OPEN)
 
@@ -119,10 +119,10 @@ def test_input_is_read_only_while_the_connection_is_open(name: str, state: Conne
 @every_door
 @every_state
 def test_after_a_loss_nothing_is_sent_and_nothing_is_held(name: str, state: ConnectionState) -> None:
-    world, peer, _, _ = in_state(name, state)
+    fixture, peer, _, _ = in_state(name, state)
     was_closed = peer.closed
     peer.session.lost()
-    world.commit()
+    fixture.commit()
     peer.session.receive(b"x")
     peer.session.end_of_input()
     peer.session.stop()
@@ -131,11 +131,11 @@ def test_after_a_loss_nothing_is_sent_and_nothing_is_held(name: str, state: Conn
 
 @pytest.mark.parametrize("name", [name for name in DOORS if name != "felix"])
 def test_after_bytes_that_are_no_request_what_came_before_is_answered_and_the_connection_closes(name: str) -> None:
-    world, peer, _, garbage = in_state(name, OPEN)
+    fixture, peer, _, garbage = in_state(name, OPEN)
     peer.session.receive(garbage)
     assert peer.session.state is DRAINING
     assert not peer.closed
-    world.commit()
+    fixture.commit()
     assert peer.sent != []
     assert peer.closed
 
@@ -143,10 +143,10 @@ def test_after_bytes_that_are_no_request_what_came_before_is_answered_and_the_co
 @every_door
 @pytest.mark.parametrize("ending", ["end_of_input", "lost"])
 def test_a_connection_that_has_ended_holds_nothing_of_a_frame_that_was_cut_off(name: str, ending: str) -> None:
-    world = BrokerFixture()
-    peer, request, _ = DOORS[name](world)
+    fixture = BrokerFixture()
+    peer, request, _ = DOORS[name](fixture)
     peer.session.receive(request + request[:-1])
     getattr(peer.session, ending)()
-    world.commit()
+    fixture.commit()
     assert peer.session.state is CLOSED
     assert peer.session.held_bytes == 0

@@ -18,7 +18,7 @@ from penstock.workers.rpc import Handler, RemoteError, RpcClient, typed
 from penstock.workers.supervisor import WorkerProcess, fetch_settings, report_ready
 
 
-class Question(msgspec.Struct):
+class Request(msgspec.Struct):
     text: str
     seconds: float = 0.0
 
@@ -42,14 +42,14 @@ class Broker:
         self.heard: list[str] = []
 
     def handlers(self) -> dict[str, Handler]:
-        return {"ask": typed(Question, self.ask), "refuse": typed(Question, self.refuse)}
+        return {"ask": typed(Request, self.ask), "refuse": typed(Request, self.refuse)}
 
-    async def ask(self, question: Question) -> Reply:
+    async def ask(self, question: Request) -> Reply:
         await asyncio.sleep(question.seconds)
         self.heard.append(question.text)
         return Reply(question.text.upper())
 
-    async def refuse(self, question: Question) -> Reply:
+    async def refuse(self, question: Request) -> Reply:
         if question.text == "bug":
             raise ZeroDivisionError
         raise TopicNotFound(question.text)
@@ -173,7 +173,7 @@ def _main(client: RpcClient) -> None:
     if settings.word == "errors":
         detail = _ask_at_once(client)
     else:
-        detail = client.call("ask", Question(settings.word), Reply).text
+        detail = client.call("ask", Request(settings.word), Reply).text
     report_ready(client, detail)
     signal.pause()
 
@@ -181,16 +181,16 @@ def _main(client: RpcClient) -> None:
 def _ask_at_once(client: RpcClient) -> str:
     from concurrent.futures import ThreadPoolExecutor
 
-    def ask(question: Question) -> str:
+    def ask(question: Request) -> str:
         return client.call("ask", question, Reply).text.lower()
 
     with ThreadPoolExecutor(2) as threads:
-        slow = threads.submit(ask, Question("slow", 0.3))
-        quick = threads.submit(ask, Question("quick"))
+        slow = threads.submit(ask, Request("slow", 0.3))
+        quick = threads.submit(ask, Request("quick"))
         said = f"{quick.result()} {slow.result()}"
     for text in ("nowhere", "bug"):
         try:
-            client.call("refuse", Question(text), Reply)
+            client.call("refuse", Request(text), Reply)
         except RemoteError as error:
             said += f" / {error.kind}"
     return said

@@ -24,7 +24,7 @@ ALICE = Identity("alice")
 HERE = (ANONYMOUS, DEFAULT_SCOPE)
 
 
-def a_world(**options: Any) -> BrokerFixture:
+def a_broker(**options: Any) -> BrokerFixture:
     """`orders` has two partitions with five records in the first, of which two are gone."""
     fixture = BrokerFixture(**options)
     topic, _ = fixture.broker.topics.create(*HERE, "orders", 2)
@@ -41,7 +41,7 @@ def a_world(**options: Any) -> BrokerFixture:
 
 
 def test_groups_are_listed_by_topic_and_name_with_their_offsets_and_members() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     fixture.broker.topics.create(*HERE, "bills", 1)
     fixture.broker.groups.commit(*HERE, "g", "orders", 1, 0)
     fixture.broker.groups.commit(*HERE, "g", "orders", 0, 3)
@@ -63,7 +63,7 @@ def test_groups_are_listed_by_topic_and_name_with_their_offsets_and_members() ->
 
 @pytest.mark.parametrize("topic", ["orders", "", "missing"])
 def test_a_group_without_offsets_and_members_is_not_there(topic: str) -> None:
-    fixture = a_world()
+    fixture = a_broker()
     fixture.broker.group_membership.join(DEFAULT_SCOPE, "g", "orders", "a:1", "owner")
     fixture.broker.group_membership.leave("owner")
     with pytest.raises(GroupNotFound):
@@ -72,7 +72,7 @@ def test_a_group_without_offsets_and_members_is_not_there(topic: str) -> None:
 
 
 def test_groups_of_other_topics_than_one_may_see_are_not_shown() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     fixture.broker.topics.create(*HERE, "a-secret", 1)
     for topic in ("a-secret", "orders"):
         fixture.broker.groups.commit(*HERE, "g", topic, 0, 0)
@@ -90,7 +90,7 @@ def test_groups_of_other_topics_than_one_may_see_are_not_shown() -> None:
 
 
 def test_a_deleted_group_is_gone_from_this_topic_for_good() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     fixture.broker.topics.create(*HERE, "bills", 1)
     for topic in ("orders", "bills"):
         fixture.broker.groups.commit(*HERE, "g", topic, 0, 0)
@@ -108,7 +108,7 @@ def test_a_deleted_group_is_gone_from_this_topic_for_good() -> None:
 
 @pytest.mark.parametrize("topic", ["orders", "", "missing"])
 def test_a_group_that_is_not_there_cannot_be_deleted(topic: str) -> None:
-    fixture = a_world()
+    fixture = a_broker()
     fixture.broker.groups.commit(*HERE, "other", "orders", 0, 0)
     with pytest.raises(GroupNotFound):
         fixture.broker.groups.delete(*HERE, "g", topic)
@@ -118,7 +118,7 @@ def test_a_group_that_is_not_there_cannot_be_deleted(topic: str) -> None:
 
 
 def test_a_group_of_members_alone_can_be_deleted() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     fixture.broker.group_membership.join(DEFAULT_SCOPE, "g", "orders", "a:1", "owner")
     fixture.broker.groups.delete(*HERE, "g", "orders")
     assert fixture.broker.groups.list(*HERE) == []
@@ -127,7 +127,7 @@ def test_a_group_of_members_alone_can_be_deleted() -> None:
 
 
 def test_a_group_whose_deletion_failed_still_has_its_offsets() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     fixture.broker.groups.commit(*HERE, "g", "orders", 0, 3)
     fixture.commit()
     fault = fixture.fill_disk()
@@ -138,7 +138,7 @@ def test_a_group_whose_deletion_failed_still_has_its_offsets() -> None:
 
 
 def test_members_go_with_the_topic() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     fixture.broker.group_membership.join(DEFAULT_SCOPE, "g", "orders", "a:1", "owner")
     fixture.broker.topics.delete(*HERE, "orders")
     assert fixture.broker.groups.list(*HERE) == []
@@ -152,7 +152,7 @@ def test_members_go_with_the_topic() -> None:
     [(0, "earliest", 2), (0, "latest", 5), (1, "earliest", 0), (1, "latest", 0), (0, 0, 0), (0, 99, 99)],
 )
 def test_an_offset_is_reset_for_good(partition: int, to: str | int, offset: int) -> None:
-    fixture = a_world()
+    fixture = a_broker()
     told, group = fixture.broker.groups.reset(*HERE, "g", "orders", partition, to)  # type: ignore[arg-type]
     assert told == offset
     fixture.commit()
@@ -162,7 +162,7 @@ def test_an_offset_is_reset_for_good(partition: int, to: str | int, offset: int)
 
 
 def test_what_cannot_be_reset() -> None:
-    fixture = a_world(limits=Limits(offsets_per_group=1))
+    fixture = a_broker(limits=Limits(offsets_per_group=1))
     with pytest.raises(TopicNotFound):
         fixture.broker.groups.reset(*HERE, "g", "missing", 0, "latest")
     for partition in (-1, 2):
@@ -181,7 +181,7 @@ def test_what_cannot_be_reset() -> None:
 
 
 def test_the_lag_counts_from_the_committed_offset_or_else_from_what_is_there() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     fixture.broker.groups.commit(*HERE, "g", "orders", 0, 4)
     assert fixture.broker.groups.lag(*HERE, "g", "orders", 0) == GroupLag(4, 5, 1)
     assert fixture.broker.groups.lag(*HERE, "g", "orders", 1) == GroupLag(None, 0, 0)
@@ -216,14 +216,14 @@ def test_the_lag_counts_from_the_committed_offset_or_else_from_what_is_there() -
     ],
 )
 def test_where_one_begins_who_subscribes(partition: int, mode: str, group: str, offset: int) -> None:
-    fixture = a_world()
+    fixture = a_broker()
     fixture.broker.groups.commit(*HERE, "g", "orders", 0, 4)
     fixture.broker.groups.commit(*HERE, "behind", "orders", 0, 1)
     assert fixture.broker.groups.start(*HERE, "orders", partition, mode, group) == offset
 
 
 def test_where_nobody_begins() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     with pytest.raises(InvalidArgument, match="unknown subscribe mode: Latest"):
         fixture.broker.groups.start(*HERE, "orders", 0, "Latest", "g")
     with pytest.raises(PartitionNotFound):
@@ -234,7 +234,7 @@ def test_where_nobody_begins() -> None:
 
 @pytest.mark.parametrize("stopped", [False, True])
 def test_the_offset_at_a_time(stopped: bool) -> None:
-    fixture = a_world()
+    fixture = a_broker()
     began = fixture.now - 5_000_000
     if stopped:
         fixture.restart()
@@ -256,7 +256,7 @@ def test_the_offset_at_a_time(stopped: bool) -> None:
 
 
 def test_an_offset_cannot_be_kept_on_a_broken_disk() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     fixture.break_disk()
     fixture.broker.groups.reset(*HERE, "g", "orders", 0, "latest")
     fixture.commit()

@@ -242,7 +242,7 @@ DIVERTED = TopicSettings(schema="no such schema", rejected="dead-letter")
 HERE = (ANONYMOUS, DEFAULT_SCOPE)
 
 
-def a_world(partitions: int = 3, settings: TopicSettings | None = None, **options: Any) -> BrokerFixture:
+def a_broker(partitions: int = 3, settings: TopicSettings | None = None, **options: Any) -> BrokerFixture:
     fixture = BrokerFixture(**options)
     fixture.broker.topics.create(*HERE, "orders", partitions, settings or TopicSettings())
     fixture.commit()
@@ -254,8 +254,8 @@ def stored(fixture: BrokerFixture, topic: str, partition: int = 0) -> list[tuple
     return [pair for part in slices for pair in zip(part.keys(), part.values(), strict=True)]
 
 
-def test_scattered_records_are_where_the_answer_says() -> None:
-    fixture = a_world()
+def test_partitioned_records_are_where_the_answer_says() -> None:
+    fixture = a_broker()
     fixture.broker.produce.append_partitioned(*HERE, "orders", [b"first"], None, [-1])
     keys = [None, b"foobar", b"", b"foobar", None]
     produced = fixture.broker.produce.append_partitioned(
@@ -273,8 +273,8 @@ def test_scattered_records_are_where_the_answer_says() -> None:
     assert stored(fixture, "orders", 0)[0] == (None, b"first")
 
 
-def test_scattered_records_appear_together_or_not_at_all() -> None:
-    fixture = a_world()
+def test_partitioned_records_appear_together_or_not_at_all() -> None:
+    fixture = a_broker()
     fault = fixture.fill_disk()
     fixture.broker.produce.append_partitioned(*HERE, "orders", [b"a", b"b", b"c"], None, [0, 1, 2])
     fixture.commit()
@@ -286,15 +286,15 @@ def test_scattered_records_appear_together_or_not_at_all() -> None:
     assert fixture.broker.metrics.messages_produced == 0
 
 
-def test_scatter_counts_what_was_committed() -> None:
-    fixture = a_world()
+def test_a_partitioned_append_counts_what_was_committed() -> None:
+    fixture = a_broker()
     fixture.broker.produce.append_partitioned(*HERE, "orders", [b"a", b"bc"], [b"k", None], [-1, -1])
     fixture.commit()
     assert (fixture.broker.metrics.messages_produced, fixture.broker.metrics.bytes_in) == (2, 4)
 
 
-def test_what_cannot_be_scattered() -> None:
-    fixture = a_world(limits=Limits(record_bytes=10))
+def test_what_cannot_be_partitioned() -> None:
+    fixture = a_broker(limits=Limits(record_bytes=10))
     with pytest.raises(TopicNotFound):
         fixture.broker.produce.append_partitioned(*HERE, "missing", [b"v"], None, [-1])
     with pytest.raises(PartitionNotFound):
@@ -306,8 +306,8 @@ def test_what_cannot_be_scattered() -> None:
     assert not fixture.committer.run()
 
 
-def test_scattered_dead_letters_are_where_the_answer_says() -> None:
-    fixture = a_world(settings=DIVERTED)
+def test_partitioned_dead_letters_are_where_the_answer_says() -> None:
+    fixture = a_broker(settings=DIVERTED)
     with pytest.raises(RecordRejected):
         fixture.broker.produce.append_partitioned(*HERE, "orders", [b"a", b"b"], None, [1, 2], allow_dead_letters=False)
     for number in range(2):
@@ -322,7 +322,7 @@ def test_scattered_dead_letters_are_where_the_answer_says() -> None:
 
 
 def test_with_a_schema_the_good_records_are_in_the_topic_and_the_bad_ones_beside_it() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     work = fixture.broker.schemas.register(*HERE, "order", SchemaKind.JSON, b'{"type":"object","required":["id"]}')
     work.run()
     work.finish()
@@ -346,7 +346,7 @@ def test_with_a_schema_the_good_records_are_in_the_topic_and_the_bad_ones_beside
 
 
 def test_dead_letters_whose_topic_could_not_be_kept_come_into_being_later() -> None:
-    fixture = a_world(settings=DIVERTED)
+    fixture = a_broker(settings=DIVERTED)
     fault = fixture.fill_disk()
     fixture.broker.produce.append_partitioned(*HERE, "orders", [b"a"], None, [-1])
     fixture.commit()
@@ -358,7 +358,7 @@ def test_dead_letters_whose_topic_could_not_be_kept_come_into_being_later() -> N
 
 
 def test_produce_refuses_or_diverts_too() -> None:
-    fixture = a_world(settings=NO_SUCH)
+    fixture = a_broker(settings=NO_SUCH)
     with pytest.raises(RecordRejected):
         fixture.broker.produce.append(*HERE, "orders", 0, [b"a"])
     assert not fixture.committer.run()
@@ -374,7 +374,7 @@ def test_produce_refuses_or_diverts_too() -> None:
 
 
 def test_produce_looks_at_the_expected_offset_also_for_what_it_diverts() -> None:
-    fixture = a_world(settings=DIVERTED)
+    fixture = a_broker(settings=DIVERTED)
     with pytest.raises(OffsetMismatch):
         fixture.broker.produce.append(*HERE, "orders", 0, [b"a"], expected_offset=1)
     fixture.broker.produce.append(*HERE, "orders", 0, [b"a"], expected_offset=0)
@@ -383,7 +383,7 @@ def test_produce_looks_at_the_expected_offset_also_for_what_it_diverts() -> None
 
 
 def test_what_a_producer_repeats_is_diverted_once() -> None:
-    fixture = a_world(settings=DIVERTED)
+    fixture = a_broker(settings=DIVERTED)
     producer = Producer(b"p", 1, 1)
     for _ in range(2):
         appended = fixture.broker.produce.append(*HERE, "orders", 0, [b"a"], producer=producer)

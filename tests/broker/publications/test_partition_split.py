@@ -62,7 +62,7 @@ class Sink:
         return found
 
 
-def scatter(batches: Sequence[pa.RecordBatch], topic: str | None = None, limits: SplitLimits = LIMITS) -> Sink:
+def split(batches: Sequence[pa.RecordBatch], topic: str | None = None, limits: SplitLimits = LIMITS) -> Sink:
     sink = Sink()
     taker = PartitionSplitter(batches[0].schema, topic, limits, sink.lookup, sink.emit)
     for batch in batches:
@@ -140,7 +140,7 @@ def test_rows_keep_their_fields_and_their_order_within_a_partition() -> None:
         )
         for at in range(0, 1000, 100)
     ]
-    found = scatter(batches).rows()
+    found = split(batches).rows()
     partitioner = Partitioner()
     expected: dict[tuple[str, int], list[Row]] = {}
     for i, (key, value, which) in enumerate(rows):
@@ -153,14 +153,14 @@ def test_rows_keep_their_fields_and_their_order_within_a_partition() -> None:
 
 def test_a_topic_named_for_all_rows_overrides_their_own() -> None:
     batch = pa.record_batch({"value": [b"1", b"2"], "topic": pa.array(["four", None])})
-    sink = scatter([batch], "one")
+    sink = split([batch], "one")
     assert sink.rows() == {("one", 0): [(None, b"1", ()), (None, b"2", ())]}
     assert sink.asked == [["one"]]
 
 
 def test_a_topic_is_looked_up_once() -> None:
     batch = pa.record_batch({"value": [b"1", b"2", b"3"], "topic": ["one", "four", "one"]})
-    assert scatter([batch] * 5).asked == [["one", "four"]]
+    assert split([batch] * 5).asked == [["one", "four"]]
 
 
 def test_texts_and_other_layouts_are_taken_too() -> None:
@@ -179,13 +179,13 @@ def test_texts_and_other_layouts_are_taken_too() -> None:
                 "partition": pa.array(wanted, pa.int64()),
             }
         )
-        assert scatter([batch]).rows() == plain, kind
+        assert split([batch]).rows() == plain, kind
 
 
 def test_more_than_256_partitions() -> None:
     wanted = [299, 0, 257, 1, 299]
     batch = pa.record_batch({"value": [b"%d" % n for n in range(5)], "partition": pa.array(wanted, pa.int32())})
-    found = scatter([batch], "many").rows()
+    found = split([batch], "many").rows()
     assert {place[1]: [value for _, value, _ in rows] for place, rows in found.items()} == {
         299: [b"0", b"4"],
         0: [b"1"],
@@ -199,7 +199,7 @@ def test_more_than_256_partitions() -> None:
 
 def test_chunks_are_as_large_as_they_may_be_and_no_larger() -> None:
     batch = pa.record_batch({"value": [bytes(1000)] * 10_000})
-    sink = scatter([batch, batch, batch], "four")
+    sink = split([batch, batch, batch], "four")
     sizes = [columns.byte_size for _, _, columns in sink.chunks]
     assert sum(columns.count for _, _, columns in sink.chunks) == 30_000
     assert max(sizes) <= CHUNK_BYTES + 1024
@@ -208,14 +208,14 @@ def test_chunks_are_as_large_as_they_may_be_and_no_larger() -> None:
 
 def test_a_large_record_is_a_chunk_of_its_own() -> None:
     values = [b"a", bytes(3 * CHUNK_BYTES), b"b", b"c"]
-    sink = scatter([pa.record_batch({"value": values})], "one")
+    sink = split([pa.record_batch({"value": values})], "one")
     assert [columns.count for _, _, columns in sink.chunks] == [1, 1, 2]
     assert [value for _, value, _ in sink.rows()["one", 0]] == values
 
 
 def test_chunks_of_a_topic_with_a_schema_are_small() -> None:
     batch = pa.record_batch({"value": [b"x"] * 1700})
-    sink = scatter([batch, batch], "typed")
+    sink = split([batch, batch], "typed")
     assert max(columns.count for _, _, columns in sink.chunks) <= CHECKED_RECORDS
     assert sum(columns.count for _, _, columns in sink.chunks) == 3400
 
@@ -256,13 +256,13 @@ def test_what_is_held_back_is_bounded_however_many_partitions_there_are() -> Non
 )
 def test_unusable_columns_are_named(columns: dict[str, object], topic: str | None, said: str) -> None:
     with pytest.raises(UnusableColumns, match=said):
-        scatter([pa.record_batch(columns)], topic)
+        split([pa.record_batch(columns)], topic)
 
 
 def test_text_that_is_none_is_refused_before_anybody_reads_it() -> None:
     broken = pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, 2], np.int32)), pa.py_buffer(b"\xff\xfe"))
     with pytest.raises(UnusableColumns, match="not a valid record batch"):
-        scatter([pa.record_batch({"value": broken})], "one")
+        split([pa.record_batch({"value": broken})], "one")
 
 
 def test_offsets_that_lie_are_refused() -> None:
@@ -270,23 +270,23 @@ def test_offsets_that_lie_are_refused() -> None:
         pa.binary(), 2, [None, pa.py_buffer(np.array([0, 1 << 30, 4], np.int32)), pa.py_buffer(b"abcd")]
     )
     with pytest.raises(UnusableColumns, match="not a valid record batch"):
-        scatter([pa.record_batch({"value": broken})], "one")
+        split([pa.record_batch({"value": broken})], "one")
 
 
 def test_partitions_records_and_topics_beyond_the_limits() -> None:
     with pytest.raises(PartitionNotFound):
-        scatter([pa.record_batch({"value": [b"v"], "partition": [4]})], "four")
+        split([pa.record_batch({"value": [b"v"], "partition": [4]})], "four")
     limits = SplitLimits(record_bytes=10, topics=1)
-    scatter([pa.record_batch({"value": [b"12345"], "key": [b"12345"]})], "one", limits)
+    split([pa.record_batch({"value": [b"12345"], "key": [b"12345"]})], "one", limits)
     with pytest.raises(RecordTooLarge):
-        scatter([pa.record_batch({"value": [b"12345"], "key": [b"123456"]})], "one", limits)
+        split([pa.record_batch({"value": [b"12345"], "key": [b"123456"]})], "one", limits)
     headers = pa.array([[{"key": "1", "value": b"2"}]], HEADER_LIST)
     with pytest.raises(RecordTooLarge):
-        scatter([pa.record_batch({"value": [b"1"], "headers": headers})], "one", limits)
+        split([pa.record_batch({"value": [b"1"], "headers": headers})], "one", limits)
     with pytest.raises(LimitReached):
-        scatter([pa.record_batch({"value": [b"1", b"2"], "topic": ["one", "four"]})], None, limits)
+        split([pa.record_batch({"value": [b"1", b"2"], "topic": ["one", "four"]})], None, limits)
 
 
 def test_empty_batches_and_streams() -> None:
     empty = pa.record_batch({"value": pa.array([], pa.binary())})
-    assert scatter([empty, empty], "one").chunks == []
+    assert split([empty, empty], "one").chunks == []

@@ -39,7 +39,7 @@ APP = "query-1"
 DAY = 86_400.0
 
 
-def a_world(**options: Any) -> BrokerFixture:
+def a_broker(**options: Any) -> BrokerFixture:
     fixture = BrokerFixture(**options)
     fixture.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "orders", 3)
     fixture.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "bills", 1)
@@ -131,7 +131,7 @@ BOTH = pytest.mark.parametrize("options", [{}, STEPWISE], ids=["at once", "in st
 @BOTH
 @pytest.mark.usefixtures("in_steps")
 def test_what_was_staged_appears_when_it_is_published(options: dict[str, Any]) -> None:
-    fixture = a_world(**options)
+    fixture = a_broker(**options)
     first, second = stage(fixture, 0, SMALL[:1]), stage(fixture, 0, SMALL[1:])
     fixture.commit()
     assert everything(fixture) == NOTHING_REMOVED
@@ -143,7 +143,7 @@ def test_what_was_staged_appears_when_it_is_published(options: dict[str, Any]) -
 @BOTH
 @pytest.mark.usefixtures("in_steps")
 def test_a_batch_counts_once_also_after_a_restart(options: dict[str, Any]) -> None:
-    fixture = a_world(**options)
+    fixture = a_broker(**options)
     for batch in (0, 1, 5):
         ref = stage(fixture, batch, [("bills", 0, [b"%d" % batch])])
         assert rows(publish(fixture, batch, [ref])) == (1, False)
@@ -161,7 +161,7 @@ def test_a_batch_counts_once_also_after_a_restart(options: dict[str, Any]) -> No
 
 
 def test_a_small_publication_is_one_entry() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     ref = stage(fixture, 0, SMALL)
     fixture.broker.publications.publish(ALICE, DEFAULT_SCOPE, APP, 0, [ref])
     fixture.committer.run()
@@ -169,7 +169,7 @@ def test_a_small_publication_is_one_entry() -> None:
 
 
 def test_a_repeat_is_no_more_certain_than_the_first() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     ref = stage(fixture, 0, SMALL)
     fault = fixture.fill_disk()
     first = fixture.broker.publications.publish(ALICE, DEFAULT_SCOPE, APP, 0, [ref])
@@ -184,7 +184,7 @@ def test_a_repeat_is_no_more_certain_than_the_first() -> None:
 
 
 def test_every_field_of_a_record_is_kept() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     columns: dict[str, Any] = {"keys": [b"k", None], "headers": [(("h", b"x"),), ()]}
     publish(fixture, 0, [stage(fixture, 0, [("bills", 0, [b"a", b"b"])], **columns)])
     (part,) = fixture.broker.fetch.plan(ANONYMOUS, DEFAULT_SCOPE, "bills", 0, 0, 1 << 20, 10).run()
@@ -193,16 +193,16 @@ def test_every_field_of_a_record_is_kept() -> None:
 
 
 def test_an_empty_batch_is_remembered_too() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     assert rows(publish(fixture, 3, [])) == (0, False)
     assert rows(publish(fixture, 3, [])) == (0, True)
 
 
 def test_missing_topics_come_into_being_unless_they_may_not() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     publish(fixture, 0, [stage(fixture, 0, [("new", 0, [b"1"])])])
     assert records(fixture, "new") == [b"1"]
-    fixture = a_world(auto_create_topics=False)
+    fixture = a_broker(auto_create_topics=False)
     with pytest.raises(TopicNotFound):
         stage(fixture, 0, [("new", 0, [b"1"])])
 
@@ -213,7 +213,7 @@ def test_missing_topics_come_into_being_unless_they_may_not() -> None:
 @pytest.mark.usefixtures("in_steps")
 def test_what_has_begun_is_finished_by_the_broker_after_any_number_of_steps() -> None:
     for done in range(12):
-        fixture = a_world(**STEPWISE)
+        fixture = a_broker(**STEPWISE)
         refs = [stage(fixture, 0, [("orders", n % 3, [b"%d" % (10 * f + n)]) for n in range(4)]) for f in range(2)]
         fixture.broker.publications.publish(ALICE, DEFAULT_SCOPE, APP, 0, refs)
         for _ in range(done):
@@ -232,7 +232,7 @@ def test_what_has_begun_is_finished_by_the_broker_after_any_number_of_steps() ->
 
 @pytest.mark.usefixtures("in_steps")
 def test_who_asks_again_meanwhile_waits_for_it() -> None:
-    fixture = a_world(**STEPWISE)
+    fixture = a_broker(**STEPWISE)
     ref = stage(fixture, 4, SMALL)
     next_ref = stage(fixture, 5, [("bills", 0, [b"5"])])
     first = fixture.broker.publications.publish(ALICE, DEFAULT_SCOPE, APP, 4, [ref])
@@ -248,7 +248,7 @@ def test_who_asks_again_meanwhile_waits_for_it() -> None:
 
 @pytest.mark.usefixtures("in_steps")
 def test_who_asks_after_a_restart_waits_for_what_was_begun() -> None:
-    fixture = a_world(**STEPWISE)
+    fixture = a_broker(**STEPWISE)
     ref = stage(fixture, 0, SMALL)
     fixture.broker.publications.publish(ALICE, DEFAULT_SCOPE, APP, 0, [ref])
     fixture.committer.run()
@@ -260,7 +260,7 @@ def test_who_asks_after_a_restart_waits_for_what_was_begun() -> None:
 
 @pytest.mark.usefixtures("in_steps")
 def test_a_full_disk_ends_the_request_and_the_broker_goes_on_when_there_is_room() -> None:
-    fixture = a_world(**STEPWISE)
+    fixture = a_broker(**STEPWISE)
     ref = stage(fixture, 0, SMALL)
     found = fixture.broker.publications.publish(ALICE, DEFAULT_SCOPE, APP, 0, [ref])
     fixture.committer.run()
@@ -286,7 +286,7 @@ def test_a_full_disk_ends_the_request_and_the_broker_goes_on_when_there_is_room(
 @BOTH
 @pytest.mark.usefixtures("in_steps")
 def test_if_nothing_was_kept_the_same_may_be_asked_for_again(options: dict[str, Any]) -> None:
-    fixture = a_world(**options)
+    fixture = a_broker(**options)
     ref = stage(fixture, 0, SMALL)
     fault = fixture.fill_disk()
     assert isinstance(error_of(publish(fixture, 0, [ref])), LogFull)
@@ -298,7 +298,7 @@ def test_if_nothing_was_kept_the_same_may_be_asked_for_again(options: dict[str, 
 
 @pytest.mark.usefixtures("in_steps")
 def test_records_of_a_topic_that_was_deleted_meanwhile_go_with_it() -> None:
-    fixture = a_world(**STEPWISE)
+    fixture = a_broker(**STEPWISE)
     ref = stage(fixture, 0, SMALL)
     found = fixture.broker.publications.publish(ALICE, DEFAULT_SCOPE, APP, 0, [ref])
     fixture.committer.run()
@@ -311,7 +311,7 @@ def test_records_of_a_topic_that_was_deleted_meanwhile_go_with_it() -> None:
 
 @pytest.mark.usefixtures("in_steps")
 def test_what_was_begun_and_is_lost_can_be_published_anew(caplog: pytest.LogCaptureFixture) -> None:
-    fixture = a_world(**STEPWISE)
+    fixture = a_broker(**STEPWISE)
     publish(fixture, 0, [stage(fixture, 0, [("bills", 0, [b"0"])])])
     ref = stage(fixture, 1, SMALL)
     fixture.broker.publications.publish(ALICE, DEFAULT_SCOPE, APP, 1, [ref])
@@ -332,7 +332,7 @@ def test_what_was_begun_and_is_lost_can_be_published_anew(caplog: pytest.LogCapt
 @pytest.mark.parametrize("slow", ["disk", "files"])
 def test_files_are_read_a_step_ahead_and_nothing_is_appended_twice(slow: str) -> None:
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    fixture = a_world(**STEPWISE)
+    fixture = a_broker(**STEPWISE)
     values = [b"%d" % n for n in range(8)]
     ref = stage(fixture, 0, [("bills", 0, [value]) for value in values])
     fixture.options["executor"] = later(calls)
@@ -351,7 +351,7 @@ def test_files_are_read_a_step_ahead_and_nothing_is_appended_twice(slow: str) ->
 
 
 def test_large_publications_of_many_take_turns() -> None:
-    fixture = a_world(settings=LogSettings(file_bytes=16 << 20, durability=Durability.WRITTEN))
+    fixture = a_broker(settings=LogSettings(file_bytes=16 << 20, durability=Durability.WRITTEN))
     value = bytes(100_000)
     refs = {app: stage(fixture, 0, [("bills", 0, [value] * 10)] * 18, app) for app in ("a", "b", "c")}
     found = [fixture.broker.publications.publish(ALICE, DEFAULT_SCOPE, app, 0, [ref]) for app, ref in refs.items()]
@@ -366,7 +366,7 @@ def test_large_publications_of_many_take_turns() -> None:
 
 
 def test_nobody_can_use_what_another_has_staged_or_published() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     ref = stage(fixture, 7, [("bills", 0, [b"alice"])])
     others = [
         (BOB, DEFAULT_SCOPE, APP),
@@ -389,7 +389,7 @@ def test_nobody_can_use_what_another_has_staged_or_published() -> None:
 
 
 def test_rights_are_looked_at_again_when_it_is_published() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     ref = stage(fixture, 0, SMALL)
     may = [Grant("alice", frozenset({Permission.WRITE, Permission.CREATE}), topic=topic) for topic in ("orders", "x*")]
     fixture.options["access"] = AccessPolicy(enforced=True, grants=may)
@@ -405,7 +405,7 @@ def test_rights_are_looked_at_again_when_it_is_published() -> None:
 @pytest.mark.usefixtures("in_steps")
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_tenant_that_stores_too_much_begins_nothing_and_finishes_what_has_begun(begun: bool) -> None:
-    fixture = a_world(**STEPWISE)
+    fixture = a_broker(**STEPWISE)
     ref = stage(fixture, 1, [("orders", number, [b"v"]) for number in range(3)])
     if not begun:
         fixture.broker.quotas.over.add("default")
@@ -418,7 +418,7 @@ def test_a_tenant_that_stores_too_much_begins_nothing_and_finishes_what_has_begu
 
 @pytest.mark.parametrize("name", ["", "x" * 256, "a\nb", "\ud800"])
 def test_names_of_applications(name: str) -> None:
-    fixture = a_world()
+    fixture = a_broker()
     with pytest.raises(InvalidArgument):
         fixture.broker.publications.prepare(ALICE, DEFAULT_SCOPE, name, 0, [])
     with pytest.raises(InvalidArgument):
@@ -428,7 +428,7 @@ def test_names_of_applications(name: str) -> None:
 @pytest.mark.parametrize("batch", [-1, 1 << 63])
 def test_numbers_of_batches(batch: int) -> None:
     with pytest.raises(InvalidArgument):
-        a_world().broker.publications.publish(ALICE, DEFAULT_SCOPE, APP, batch, [])
+        a_broker().broker.publications.publish(ALICE, DEFAULT_SCOPE, APP, batch, [])
 
 
 # -- topics with a schema
@@ -437,8 +437,8 @@ def test_numbers_of_batches(batch: int) -> None:
 SCHEMA = b'{"type": "object", "required": ["id"]}'
 
 
-def typed_world(rejected: Any, **options: Any) -> BrokerFixture:
-    fixture = a_world(**options)
+def typed_broker(rejected: Any, **options: Any) -> BrokerFixture:
+    fixture = a_broker(**options)
     work = fixture.broker.schemas.register(ALICE, DEFAULT_SCOPE, "s", SchemaKind.JSON, SCHEMA)
     work.run()
     work.finish()
@@ -455,7 +455,7 @@ TYPED: Chunks = [("typed", 0, [GOOD, BAD]), ("bills", 0, [b"x"]), ("typed", 1, [
 @BOTH
 @pytest.mark.usefixtures("in_steps")
 def test_bad_records_become_dead_letters_if_the_topic_wants_that(options: dict[str, Any]) -> None:
-    fixture = typed_world("dead-letter", **options)
+    fixture = typed_broker("dead-letter", **options)
     assert rows(publish(fixture, 0, [stage(fixture, 0, TYPED)])) == (6, False)
     assert records(fixture, "typed", 0) == [GOOD]
     assert records(fixture, "typed", 1) == [GOOD, GOOD]
@@ -467,7 +467,7 @@ def test_bad_records_become_dead_letters_if_the_topic_wants_that(options: dict[s
 @BOTH
 @pytest.mark.usefixtures("in_steps")
 def test_one_bad_record_keeps_everything_out_if_the_topic_refuses_it(options: dict[str, Any]) -> None:
-    fixture = typed_world("error", **options)
+    fixture = typed_broker("error", **options)
     assert isinstance(error_of(publish(fixture, 0, [stage(fixture, 0, TYPED)])), RecordRejected)
     assert records(fixture, "typed", 1) == records(fixture, "bills") == []
     good: Chunks = [("typed", 0, [GOOD] * 3), ("bills", 0, [b"x"])]
@@ -478,7 +478,7 @@ def test_one_bad_record_keeps_everything_out_if_the_topic_refuses_it(options: di
 @BOTH
 @pytest.mark.usefixtures("in_steps")
 def test_many_records_with_a_schema_are_not_checked_at_once_and_none_of_them_twice(options: dict[str, Any]) -> None:
-    fixture = typed_world("error", **options)
+    fixture = typed_broker("error", **options)
     seen: list[int] = []
     check = fixture.broker.validator._check
 
@@ -499,7 +499,7 @@ def test_many_records_with_a_schema_are_not_checked_at_once_and_none_of_them_twi
 @BOTH
 @pytest.mark.usefixtures("in_steps")
 def test_an_application_that_publishes_once_is_not_remembered(options: dict[str, Any]) -> None:
-    fixture = a_world(**options)
+    fixture = a_broker(**options)
     permit, _ = fixture.broker.publications.prepare(ALICE, DEFAULT_SCOPE, None, 0, ["bills"])
     other, _ = fixture.broker.publications.prepare(ALICE, DEFAULT_SCOPE, None, 0, ["bills"])
     assert permit.key != other.key
@@ -514,7 +514,7 @@ def test_an_application_that_publishes_once_is_not_remembered(options: dict[str,
 
 
 def test_refs_and_requests_are_bounded() -> None:
-    fixture = a_world(limits=Limits(publication_refs=2, publications_waiting=1, tenant_share=1))
+    fixture = a_broker(limits=Limits(publication_refs=2, publications_waiting=1, tenant_share=1))
     refs = [stage(fixture, 0, SMALL) for _ in range(3)]
     with pytest.raises(LimitReached):
         publish(fixture, 0, refs)
@@ -528,7 +528,7 @@ def test_refs_and_requests_are_bounded() -> None:
 
 
 def test_applications_are_remembered_for_a_week_and_then_only_if_there_is_room() -> None:
-    fixture = a_world(limits=Limits(publishing_apps=2, tenant_share=1))
+    fixture = a_broker(limits=Limits(publishing_apps=2, tenant_share=1))
     publish(fixture, 0, [], "a")
     publish(fixture, 0, [], "b")
     assert isinstance(error_of(publish(fixture, 0, [], "c")), LimitReached)
@@ -544,7 +544,7 @@ def test_applications_are_remembered_for_a_week_and_then_only_if_there_is_room()
 
 
 def test_records_that_no_entry_can_hold_are_refused_before_anything_happens() -> None:
-    fixture = a_world(settings=LogSettings(entry_bytes=100_000))
+    fixture = a_broker(settings=LogSettings(entry_bytes=100_000))
     ref = stage(fixture, 0, [("bills", 0, [b"small"]), ("bills", 0, [bytes(100_000)])])
     assert isinstance(error_of(publish(fixture, 0, [ref])), EntryTooLarge)
     assert records(fixture, "bills") == []
@@ -555,7 +555,7 @@ def test_records_that_no_entry_can_hold_are_refused_before_anything_happens() ->
 @BOTH
 @pytest.mark.usefixtures("in_steps")
 def test_what_is_not_there_cannot_be_published(options: dict[str, Any]) -> None:
-    fixture = a_world(**options)
+    fixture = a_broker(**options)
     ref = stage(fixture, 0, SMALL)
     fixture.disk.delete(f"{DIRECTORY}/{ref}")
     assert isinstance(error_of(publish(fixture, 0, [ref])), StagedNotFound)
@@ -569,7 +569,7 @@ def test_what_is_not_there_cannot_be_published(options: dict[str, Any]) -> None:
 
 def test_a_topic_that_is_deleted_while_the_files_are_read_keeps_everything_out() -> None:
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    fixture = a_world()
+    fixture = a_broker()
     ref = stage(fixture, 0, SMALL)
     fixture.options["executor"] = later(calls)
     fixture.restart()
@@ -586,7 +586,7 @@ def test_a_topic_that_is_deleted_while_the_files_are_read_keeps_everything_out()
 
 
 def test_a_broken_disk_and_the_end_of_the_broker_are_told() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     ref = stage(fixture, 0, SMALL)
     fixture.break_disk()
     assert isinstance(error_of(publish(fixture, 0, [ref])), CommitFailed)
@@ -600,7 +600,7 @@ def test_a_broken_disk_and_the_end_of_the_broker_are_told() -> None:
 
 
 def test_what_is_discarded_is_gone_unless_it_is_in_use() -> None:
-    fixture = a_world(**STEPWISE)
+    fixture = a_broker(**STEPWISE)
     kept, dropped = stage(fixture, 0, SMALL), stage(fixture, 0, SMALL)
     found = fixture.broker.publications.publish(ALICE, DEFAULT_SCOPE, APP, 0, [kept])
     fixture.broker.publications.discard(ALICE, DEFAULT_SCOPE, APP, 0, [kept, dropped])
@@ -611,7 +611,7 @@ def test_what_is_discarded_is_gone_unless_it_is_in_use() -> None:
 
 @pytest.mark.usefixtures("in_steps")
 def test_leftovers_are_removed_at_the_start_and_every_hour() -> None:
-    fixture = a_world(**STEPWISE)
+    fixture = a_broker(**STEPWISE)
     begun = stage(fixture, 0, SMALL, "begun")
     stage(fixture, 0, SMALL)
     fixture.pass_time(KEPT_US / 1e6)
@@ -636,7 +636,7 @@ def test_leftovers_are_removed_at_the_start_and_every_hour() -> None:
 
 
 def test_figures() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     ref = stage(fixture, 0, SMALL)
     fixture.broker.publications.publish(ALICE, DEFAULT_SCOPE, APP, 0, [ref])
     assert "publications_open 1.0" in fixture.broker.exposition.text()

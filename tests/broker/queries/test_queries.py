@@ -202,10 +202,10 @@ def test_what_waits_is_bounded_in_bytes_too() -> None:
 def test_a_result_may_come_in_pages() -> None:
     fixture = make()
     asked = begun(fixture)
-    desk = fixture.broker.queries.capability
-    desk.page(asked.number, [[1], [2]])
-    desk.page(asked.number, [[3]])
-    desk.done(asked.number, Rows(["n"], [[4]]))
+    capability = fixture.broker.queries.capability
+    capability.page(asked.number, [[1], [2]])
+    capability.page(asked.number, [[3]])
+    capability.done(asked.number, Rows(["n"], [[4]]))
     assert asked.run.finish() == Rows(["n"], [[1], [2], [3], [4]])
 
 
@@ -274,16 +274,16 @@ def test_a_running_statement_is_stopped_and_can_do_nothing_more() -> None:
     stream(fixture, "s", b"1")
     asked = begun(fixture)
     told: list[bool] = []
-    desk = fixture.broker.queries.capability
+    capability = fixture.broker.queries.capability
     fixture.broker.queries.attach_worker(lambda: None, lambda: told.append(True))
     asked.run.cancel()
-    assert told == [True] and desk.to_stop() == [asked.number] and desk.to_stop() == []
+    assert told == [True] and capability.to_stop() == [asked.number] and capability.to_stop() == []
     for question in (
-        lambda: desk.append(asked.number, "s", [b"2"], None, None),
-        lambda: desk.open(asked.number, ["s"]),
-        lambda: desk.declare(asked.number, "s", None, create=False),
-        lambda: desk.names(asked.number),
-        lambda: desk.head(asked.number),
+        lambda: capability.append(asked.number, "s", [b"2"], None, None),
+        lambda: capability.open(asked.number, ["s"]),
+        lambda: capability.declare(asked.number, "s", None, create=False),
+        lambda: capability.names(asked.number),
+        lambda: capability.head(asked.number),
     ):
         with pytest.raises(QueryError, match="over"):
             question()
@@ -291,7 +291,7 @@ def test_a_running_statement_is_stopped_and_can_do_nothing_more() -> None:
     assert fixture.broker.queries.overdue() == []
     fixture.pass_time(2)
     assert fixture.broker.queries.overdue() == [asked.run]  # the process did not stop it
-    desk.failed(asked.number, QueryError("cancelled"))
+    capability.failed(asked.number, QueryError("cancelled"))
     assert fixture.broker.queries.overdue() == []
     assert not asked.done
 
@@ -314,12 +314,12 @@ def test_a_statement_sees_its_own_tenant_only() -> None:
     fixture = make()
     stream(fixture, "mine", b"1")
     stream(fixture, "theirs", b"2", scope=OTHERS)
-    desk = fixture.broker.queries.capability
+    capability = fixture.broker.queries.capability
     asked = begun(fixture)
-    assert desk.names(asked.number) == ["mine"]
-    assert desk.open(asked.number, ["theirs"]).views == []
+    assert capability.names(asked.number) == ["mine"]
+    assert capability.open(asked.number, ["theirs"]).views == []
     with pytest.raises(TableNotFound):
-        desk.declare(asked.number, "theirs", Declared(COLUMNS), create=False)
+        capability.declare(asked.number, "theirs", Declared(COLUMNS), create=False)
 
 
 def secured(*grants: Grant) -> BrokerFixture:
@@ -338,13 +338,13 @@ def may(*permissions: Permission, topic: str = "open") -> Grant:
 
 def test_what_one_may_not_read_is_neither_listed_nor_opened() -> None:
     fixture = secured(may(Permission.READ), may(Permission.DESCRIBE, topic="*"))
-    desk = fixture.broker.queries.capability
+    capability = fixture.broker.queries.capability
     asked = begun(fixture)
-    assert desk.names(asked.number) == ["open"]
-    assert len(desk.open(asked.number, ["open"]).views) == 1
+    assert capability.names(asked.number) == ["open"]
+    assert len(capability.open(asked.number, ["open"]).views) == 1
     for name in ("closed", "missing"):  # the same, whether or not it is there
         with pytest.raises(AccessDenied, match=f"may not read '{name}'"):
-            desk.open(asked.number, ["open", name])
+            capability.open(asked.number, ["open", name])
 
 
 def test_a_typed_table_is_for_those_who_may_read_its_topic() -> None:
@@ -352,13 +352,13 @@ def test_a_typed_table_is_for_those_who_may_read_its_topic() -> None:
     for name in ("open", "closed"):
         topics = fixture.broker.state_log.state.topics[DEFAULT_SCOPE]
         topics[name] = replace(topics[name], settings=TopicSettings(schema="order"))
-    desk = fixture.broker.queries.capability
+    capability = fixture.broker.queries.capability
     asked = begun(fixture)
-    assert desk.names(asked.number) == ["open", "open_typed"]
-    opened = desk.open(asked.number, ["open_typed"])
+    assert capability.names(asked.number) == ["open", "open_typed"]
+    opened = capability.open(asked.number, ["open_typed"])
     assert opened.views == [] and [view.topic.name for view in opened.typed.values()] == ["open"]
     with pytest.raises(AccessDenied, match="may not read 'closed'"):  # whoever may read a topic of the table's name
-        desk.open(asked.number, ["closed_typed"])
+        capability.open(asked.number, ["closed_typed"])
 
 
 def test_a_stream_of_health_information_needs_the_permission_for_that() -> None:
@@ -369,26 +369,26 @@ def test_a_stream_of_health_information_needs_the_permission_for_that() -> None:
         fixture.options["access"] = AccessPolicy(enforced=True, grants=[may(*permissions, topic="*")])
         fixture.restart()
         fixture.broker.queries.attach_worker(lambda: None)
-        desk = fixture.broker.queries.capability
+        capability = fixture.broker.queries.capability
         asked = begun(fixture)
-        assert desk.names(asked.number) == seen
+        assert capability.names(asked.number) == seen
         if seen:
-            assert desk.open(asked.number, ["chart"]).views
+            assert capability.open(asked.number, ["chart"]).views
             continue
         with pytest.raises(AccessDenied):
-            desk.open(asked.number, ["chart"])
+            capability.open(asked.number, ["chart"])
         with pytest.raises(AccessDenied):
-            desk.append(asked.number, "chart", [b"2"], None, None)
+            capability.append(asked.number, "chart", [b"2"], None, None)
 
 
 @pytest.mark.parametrize(
     ("permission", "action"),
     [
-        (Permission.WRITE, lambda desk, n: desk.append(n, "open", [b"x"], None, None)),
-        (Permission.ALTER, lambda desk, n: desk.declare(n, "open", Declared(COLUMNS), create=True)),
-        (Permission.ALTER, lambda desk, n: desk.declare(n, "open", None, create=False)),
-        (Permission.ALTER, lambda desk, n: desk.declare(n, "missing", None, create=False)),
-        (Permission.CREATE, lambda desk, n: desk.declare(n, "new", Declared(COLUMNS), create=True)),
+        (Permission.WRITE, lambda capability, n: capability.append(n, "open", [b"x"], None, None)),
+        (Permission.ALTER, lambda capability, n: capability.declare(n, "open", Declared(COLUMNS), create=True)),
+        (Permission.ALTER, lambda capability, n: capability.declare(n, "open", None, create=False)),
+        (Permission.ALTER, lambda capability, n: capability.declare(n, "missing", None, create=False)),
+        (Permission.CREATE, lambda capability, n: capability.declare(n, "new", Declared(COLUMNS), create=True)),
     ],
 )
 def test_changes_need_their_permission(permission: Permission, action: Any) -> None:
@@ -432,32 +432,32 @@ def test_a_declaration_of_a_stream_keeps_its_other_settings() -> None:
     fixture = make()
     stream(fixture, "t", b"{}", settings=TopicSettings(retention_seconds=60))
     settings = fixture.broker.topics.describe(ALICE, DEFAULT_SCOPE, "t").topic.settings
-    desk = fixture.broker.queries.capability
+    capability = fixture.broker.queries.capability
     asked = begun(fixture)
     for declared in (Declared(COLUMNS), None):
-        desk.declare(asked.number, "t", declared, create=True)
+        capability.declare(asked.number, "t", declared, create=True)
         fixture.commit()
         now = fixture.broker.topics.describe(ALICE, DEFAULT_SCOPE, "t").topic.settings
         assert (now.declared is None) == (declared is None)
         assert now.retention_seconds == settings.retention_seconds == 60
         if declared is not None:
             with pytest.raises(QueryError, match="already exists"):
-                desk.declare(asked.number, "t", Declared(()), create=True)
+                capability.declare(asked.number, "t", Declared(()), create=True)
 
 
 def test_a_table_that_is_created_again_begins_where_its_stream_ends() -> None:
     fixture = make()
-    desk = fixture.broker.queries.capability
+    capability = fixture.broker.queries.capability
     asked = begun(fixture)
-    desk.declare(asked.number, "t", Declared(COLUMNS), create=True)
-    desk.append(asked.number, "t", [b"{}", b"{}"], None, None)
+    capability.declare(asked.number, "t", Declared(COLUMNS), create=True)
+    capability.append(asked.number, "t", [b"{}", b"{}"], None, None)
     fixture.commit()
     first, position = fixture.broker.topics.describe(ALICE, DEFAULT_SCOPE, "t").topic.settings, fixture.broker.position
-    desk.declare(asked.number, "t", None, create=False)
+    capability.declare(asked.number, "t", None, create=False)
     with pytest.raises(TableNotFound):
-        desk.declare(asked.number, "t", None, create=False)
-    desk.append(asked.number, "t", [b"{}"], None, None)  # not committed, and before the new table all the same
-    desk.declare(asked.number, "t", Declared(COLUMNS), create=True)
+        capability.declare(asked.number, "t", None, create=False)
+    capability.append(asked.number, "t", [b"{}"], None, None)  # not committed, and before the new table all the same
+    capability.declare(asked.number, "t", Declared(COLUMNS), create=True)
     fixture.commit()
     fixture.restart()
     now = fixture.broker.topics.describe(ALICE, DEFAULT_SCOPE, "t").topic.settings
@@ -468,12 +468,12 @@ def test_a_table_that_is_created_again_begins_where_its_stream_ends() -> None:
 def test_an_append_is_conditional_and_tells_the_position_behind_it() -> None:
     fixture = make()
     stream(fixture, "t", b"1")
-    desk = fixture.broker.queries.capability
+    capability = fixture.broker.queries.capability
     asked = begun(fixture)
     with pytest.raises(OffsetMismatch):
-        desk.append(asked.number, "t", [b"2"], [b"k"], 0)
+        capability.append(asked.number, "t", [b"2"], [b"k"], 0)
     assert not asked.run.changed
-    group = desk.append(asked.number, "t", [b"2", b"3"], [b"k", None], 1)
+    group = capability.append(asked.number, "t", [b"2", b"3"], [b"k", None], 1)
     assert asked.run.changed
     fixture.commit()
     assert group.position == fixture.broker.position
@@ -485,12 +485,12 @@ def test_a_refusal_comes_out_as_it_was() -> None:
     fixture = make()
     stream(fixture, "t")
     asked = begun(fixture)
-    desk = fixture.broker.queries.capability
+    capability = fixture.broker.queries.capability
     with pytest.raises((RecordTooLarge, EntryTooLarge)) as raised:
-        desk.append(asked.number, "t", [bytes(fixture.broker.limits.record_bytes + 1)], None, None)
+        capability.append(asked.number, "t", [bytes(fixture.broker.limits.record_bytes + 1)], None, None)
     copy = type(raised.value).__new__(type(raised.value))
     Exception.__init__(copy, str(raised.value))  # what is left of it, on its way through the process
-    desk.failed(asked.number, copy)
+    capability.failed(asked.number, copy)
     with pytest.raises(RecordTooLarge) as again:
         asked.run.finish()
     assert again.value is raised.value and again.value.limit == fixture.broker.limits.record_bytes
@@ -499,10 +499,10 @@ def test_a_refusal_comes_out_as_it_was() -> None:
 def test_what_is_changed_and_why_somebody_looks_is_in_the_audit_log() -> None:
     fixture = make(audit=AuditPolicy(enabled=True))
     stream(fixture, "t")
-    desk = fixture.broker.queries.capability
+    capability = fixture.broker.queries.capability
     asked = begun(fixture, "SELECT * FROM t", reason="emergency")
-    desk.break_glass(asked.number, "another")
-    desk.append(asked.number, "t", [b"1", b"2"], None, None)
+    capability.break_glass(asked.number, "another")
+    capability.append(asked.number, "t", [b"1", b"2"], None, None)
     fixture.commit()
     fixture.broker.audit.flush()
     fixture.commit()

@@ -21,7 +21,7 @@ PHI = TopicSettings(data_class="PHI")
 ALL_BUT_PHI = frozenset(Permission) - {Permission.ADMIN, Permission.PHI}
 
 
-def secure_world(*permissions: Permission, **where: Any) -> BrokerFixture:
+def secure_broker(*permissions: Permission, **where: Any) -> BrokerFixture:
     """A broker with topics of several classes, where alice has these permissions."""
     grants = [Grant("root", frozenset({Permission.ADMIN})), Grant("alice", frozenset(permissions), **where)]
     fixture = BrokerFixture(access=AccessPolicy(enforced=True, grants=grants))
@@ -36,7 +36,7 @@ def may_read(fixture: BrokerFixture, identity: Identity, topic: str) -> bool:
 
 
 def test_only_one_class_takes_a_permission() -> None:
-    fixture = secure_world(*ALL_BUT_PHI)
+    fixture = secure_broker(*ALL_BUT_PHI)
     assert not may_read(fixture, ALICE, "patients")
     assert may_read(fixture, ALICE, "studies")
     assert may_read(fixture, ALICE, "plain")
@@ -45,19 +45,19 @@ def test_only_one_class_takes_a_permission() -> None:
 
 
 def test_the_permission_alone_opens_nothing() -> None:
-    assert not may_read(secure_world(Permission.PHI), ALICE, "patients")
-    assert may_read(secure_world(Permission.PHI, Permission.READ), ALICE, "patients")
+    assert not may_read(secure_broker(Permission.PHI), ALICE, "patients")
+    assert may_read(secure_broker(Permission.PHI, Permission.READ), ALICE, "patients")
 
 
 def test_it_counts_where_the_grant_says() -> None:
     both = frozenset({Permission.READ, Permission.PHI})
-    assert may_read(secure_world(*both, topic="pat*"), ALICE, "patients")
-    fixture = secure_world(Permission.READ)
+    assert may_read(secure_broker(*both, topic="pat*"), ALICE, "patients")
+    fixture = secure_broker(Permission.READ)
     fixture.broker.access._by_principal["alice"].append(Grant("alice", frozenset({Permission.PHI}), topic="other*"))
     assert not may_read(fixture, ALICE, "patients")
     fixture.broker.access._by_principal["alice"].append(Grant("alice", frozenset({Permission.PHI}), tenant="acme"))
     assert not may_read(fixture, ALICE, "patients")
-    assert not may_read(secure_world(*both), Identity("alice", "acme"), "patients")
+    assert not may_read(secure_broker(*both), Identity("alice", "acme"), "patients")
 
 
 def test_with_security_off_everyone_may() -> None:
@@ -67,14 +67,14 @@ def test_with_security_off_everyone_may() -> None:
 
 
 def test_a_topic_of_the_same_name_elsewhere_is_another_one() -> None:
-    fixture = secure_world(*ALL_BUT_PHI)
+    fixture = secure_broker(*ALL_BUT_PHI)
     elsewhere = Scope("default", "other")
     fixture.broker.topics.create(ROOT, elsewhere, "patients", 1)
     fixture.broker.produce.append(ALICE, elsewhere, "patients", 0, [b"v"])
 
 
 def test_an_access_list_does_not_give_it() -> None:
-    fixture = secure_world(Permission.READ)
+    fixture = secure_broker(Permission.READ)
     key, _ = fixture.broker.keys.add(ROOT, KeyTerms("key", "default", [Permission.READ], topics=["plain"]))
     identity = Identity(key.key.principal, "default")
     for topic in ("patients", "studies"):
@@ -85,7 +85,7 @@ def test_an_access_list_does_not_give_it() -> None:
 
 @pytest.mark.parametrize("permissions", [["read"], ["read", "phi"], ["admin"]])
 def test_keys_have_it_by_name(permissions: list[str]) -> None:
-    fixture = secure_world()
+    fixture = secure_broker()
     terms = KeyTerms("key", "default", [Permission(name) for name in permissions])
     key, _ = fixture.broker.keys.add(ROOT, terms)
     assert may_read(fixture, Identity(key.key.principal, "default"), "patients") is (permissions != ["read"])
@@ -95,7 +95,7 @@ def test_keys_have_it_by_name(permissions: list[str]) -> None:
     ("role", "may"), [("admin", True), ("consumer", False), ("clinician", True), ("viewer", False)]
 )
 def test_users_have_it_by_a_role_that_names_it(role: str, may: bool) -> None:
-    fixture = secure_world()
+    fixture = secure_broker()
     fixture.broker.users.set_role(ROOT, "default", "clinician", ["read", "phi"], "")
     fixture.broker.users.set_role(ROOT, "default", "viewer", ["read"], "")
     work = fixture.broker.users.create(ROOT, "default", "ada", "a long password", [role])
@@ -109,7 +109,7 @@ def test_users_have_it_by_a_role_that_names_it(role: str, may: bool) -> None:
 
 
 def test_dead_letters_are_of_the_same_class() -> None:
-    fixture = secure_world(*ALL_BUT_PHI)
+    fixture = secure_broker(*ALL_BUT_PHI)
     draft = fixture.broker.schemas.register(ROOT, DEFAULT_SCOPE, "s", SchemaKind.JSON, b'{"type": "object"}')
     draft.run()
     draft.finish()
@@ -130,7 +130,7 @@ def test_dead_letters_are_of_the_same_class() -> None:
 
 
 def test_dead_letters_from_before_a_topic_got_its_class() -> None:
-    fixture = secure_world(*ALL_BUT_PHI)
+    fixture = secure_broker(*ALL_BUT_PHI)
     fixture.broker.topics.create(ROOT, DEFAULT_SCOPE, "plain.dlq", 1)
     assert may_read(fixture, ALICE, "plain.dlq")
     fixture.broker.topics.change(ROOT, DEFAULT_SCOPE, "plain", PHI)
@@ -138,7 +138,7 @@ def test_dead_letters_from_before_a_topic_got_its_class() -> None:
 
 
 def test_who_may_not_read_it_cannot_take_the_class_away() -> None:
-    fixture = secure_world(*ALL_BUT_PHI)
+    fixture = secure_broker(*ALL_BUT_PHI)
     fixture.broker.topics.change(ALICE, DEFAULT_SCOPE, "patients", TopicSettings(data_class="PHI", expiry_seconds=5))
     with pytest.raises(AccessDenied):
         fixture.broker.topics.change(ALICE, DEFAULT_SCOPE, "patients", TopicSettings(data_class="Deidentified"))
@@ -147,7 +147,7 @@ def test_who_may_not_read_it_cannot_take_the_class_away() -> None:
 
 
 def test_a_queue_of_before_is_closed_too() -> None:
-    fixture = secure_world(*ALL_BUT_PHI)
+    fixture = secure_broker(*ALL_BUT_PHI)
     queue, _ = fixture.broker.queues.create(ALICE, DEFAULT_SCOPE, "plain", at_least_once=True)
     fixture.broker.queues.find(ALICE, queue.id)
     fixture.broker.topics.change(ROOT, DEFAULT_SCOPE, "plain", PHI)
@@ -156,6 +156,6 @@ def test_a_queue_of_before_is_closed_too() -> None:
 
 
 def test_the_class_survives_a_restart() -> None:
-    fixture = secure_world(*ALL_BUT_PHI)
+    fixture = secure_broker(*ALL_BUT_PHI)
     fixture.restart()
     assert not may_read(fixture, ALICE, "patients")

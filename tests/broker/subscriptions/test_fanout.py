@@ -61,7 +61,7 @@ class Listener:
         self.cursor.leave()
 
 
-def a_world(records: int = 0, topic: TopicSettings | None = None, **options: Any) -> BrokerFixture:
+def a_broker(records: int = 0, topic: TopicSettings | None = None, **options: Any) -> BrokerFixture:
     fixture = BrokerFixture(**options)
     fixture.broker.topics.create(*HERE, "orders", 1, topic or TopicSettings())
     fixture.commit()
@@ -120,7 +120,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_a_follower_gets_what_is_there_and_then_what_comes() -> None:
-    fixture = a_world(6)
+    fixture = a_broker(6)
     listener = follow(fixture, 1)
     assert listener.got == expected(1, 2, 3, 4, 5)
     produce(fixture, 3)
@@ -129,7 +129,7 @@ def test_a_follower_gets_what_is_there_and_then_what_comes() -> None:
 
 
 def test_without_an_offset_it_gets_only_what_comes() -> None:
-    fixture = a_world(6)
+    fixture = a_broker(6)
     listener = follow(fixture)
     assert listener.got == {}
     produce(fixture, 2)
@@ -137,7 +137,7 @@ def test_without_an_offset_it_gets_only_what_comes() -> None:
 
 
 def test_what_is_not_committed_when_it_comes_is_what_comes() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     fixture.broker.produce.append(*HERE, "orders", 0, [b"0"])
     listener = follow(fixture)
     assert listener.got == {}
@@ -146,7 +146,7 @@ def test_what_is_not_committed_when_it_comes_is_what_comes() -> None:
 
 
 def test_portions_are_cut_by_count_and_by_bytes() -> None:
-    fixture = a_world(10)
+    fixture = a_broker(10)
     listener = follow(fixture, 0)
     assert [chunk.count for chunk in listener.chunks] == [4, 4, 2]
     fixture.broker.produce.append(*HERE, "orders", 0, [b"x" * 400, b"y" * 700, b"z" * 2000, b"end"])
@@ -155,7 +155,7 @@ def test_portions_are_cut_by_count_and_by_bytes() -> None:
 
 
 def test_a_follower_that_takes_nothing_is_not_woken() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     listener = follow(fixture, room=0)
     listener.cursor.poll()
     produce(fixture, 1)
@@ -167,7 +167,7 @@ def test_a_follower_that_takes_nothing_is_not_woken() -> None:
 
 
 def test_one_that_has_left_hears_nothing_more() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     listener, other = follow(fixture), follow(fixture)
     listener.cursor.leave()
     listener.cursor.leave()
@@ -177,7 +177,7 @@ def test_one_that_has_left_hears_nothing_more() -> None:
 
 
 def test_when_all_have_left_nothing_is_kept() -> None:
-    fixture = a_world(100)
+    fixture = a_broker(100)
     fanout = fixture.broker.fanout
     listeners = [follow(fixture, 0), follow(fixture, 50)]
     assert fanout.figures().subscribers == 2
@@ -190,7 +190,7 @@ def test_when_all_have_left_nothing_is_kept() -> None:
 
 
 def test_figures() -> None:
-    fixture = a_world(10)
+    fixture = a_broker(10)
     follow(fixture)
     follow(fixture, 0, room=1)
     assert fixture.broker.fanout.figures() == (2, 6)
@@ -201,7 +201,7 @@ def test_figures() -> None:
 
 
 def test_where_it_may_not_begin() -> None:
-    fixture = a_world(10)
+    fixture = a_broker(10)
     fixture.engine.trim({ref(fixture): 3})
     fixture.commit()
     for offset in (2, 11):
@@ -220,7 +220,7 @@ def test_where_it_may_not_begin() -> None:
 
 @pytest.mark.parametrize("appended_chunks", [True, False])
 def test_a_hundred_followers_cost_one_read_at_most_and_one_form(reads: list[int], appended_chunks: bool) -> None:
-    fixture = a_world()
+    fixture = a_broker()
     listeners = [follow(fixture) for _ in range(100)]
     if appended_chunks:
         produce(fixture, 3)
@@ -242,7 +242,7 @@ def test_a_hundred_followers_cost_one_read_at_most_and_one_form(reads: list[int]
 
 
 def test_one_slightly_behind_gets_the_portions_of_the_others(reads: list[int]) -> None:
-    fixture = a_world()
+    fixture = a_broker()
     fast, slow = follow(fixture), follow(fixture, room=1)
     for _ in range(5):
         produce(fixture, 2)
@@ -255,7 +255,7 @@ def test_one_slightly_behind_gets_the_portions_of_the_others(reads: list[int]) -
 
 
 def test_one_that_begins_in_the_midst_of_a_portion_goes_on_with_the_others(reads: list[int]) -> None:
-    fixture = a_world(12)
+    fixture = a_broker(12)
     first = follow(fixture, 0)
     reads.clear()
     second = follow(fixture, 2)
@@ -267,7 +267,7 @@ def test_one_that_begins_in_the_midst_of_a_portion_goes_on_with_the_others(reads
 
 
 def test_one_that_comes_from_further_behind_meets_the_others(reads: list[int]) -> None:
-    fixture = a_world(10)
+    fixture = a_broker(10)
     first = follow(fixture, 7)  # 7 to 10
     reads.clear()
     second = follow(fixture, 1)
@@ -277,13 +277,13 @@ def test_one_that_comes_from_further_behind_meets_the_others(reads: list[int]) -
 
 
 def test_portions_of_other_sizes_are_not_shared() -> None:
-    fixture = a_world(10)
+    fixture = a_broker(10)
     follow(fixture, 0)
     assert [chunk.count for chunk in follow(fixture, 0, cut=ChunkLimits(3, 1000)).chunks] == [3, 3, 3, 1]
 
 
 def test_what_was_pushed_out_of_the_window_is_read_again(reads: list[int]) -> None:
-    fixture = a_world(400)
+    fixture = a_broker(400)
     fixture.broker.fanout.budget.limit = 5_000  # some seven chunks
     first, second = follow(fixture, 0), follow(fixture, 0, room=3)
     second.room = 1000
@@ -294,7 +294,7 @@ def test_what_was_pushed_out_of_the_window_is_read_again(reads: list[int]) -> No
 
 
 def test_what_nobody_uses_is_forgotten(reads: list[int]) -> None:
-    fixture = a_world(8)
+    fixture = a_broker(8)
     listener = follow(fixture, 0)
     broker = fixture.broker
     for seconds in (0, 3, 3):
@@ -313,7 +313,7 @@ def test_what_nobody_uses_is_forgotten(reads: list[int]) -> None:
 
 
 def test_what_somebody_waits_for_is_not_read(reads: list[int]) -> None:
-    fixture = a_world()
+    fixture = a_broker()
     listener = follow(fixture)
     for count in (1, 3 * CUT.events + 1, 2):
         produce(fixture, count)
@@ -323,7 +323,7 @@ def test_what_somebody_waits_for_is_not_read(reads: list[int]) -> None:
 
 
 def test_what_could_not_be_kept_reaches_nobody() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     listener = follow(fixture)
     fault = fixture.fill_disk()
     fixture.broker.produce.append(*HERE, "orders", 0, [b"lost"])
@@ -337,7 +337,7 @@ def test_what_could_not_be_kept_reaches_nobody() -> None:
 
 
 def test_what_could_not_be_kept_does_not_stand_for_what_has_its_offset_later() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     listener = follow(fixture)
     fault = fixture.fill_disk()
     fixture.broker.produce.append(*HERE, "orders", 0, [b"lost"])
@@ -351,7 +351,7 @@ def test_what_could_not_be_kept_does_not_stand_for_what_has_its_offset_later() -
 
 
 def test_what_was_appended_before_a_change_and_committed_after_it_is_read() -> None:
-    fixture = a_world(1)
+    fixture = a_broker(1)
     idle, late = follow(fixture), follow(fixture, 0, room=0)
     fixture.broker.produce.append(*HERE, "orders", 0, [b"1"])
     fixture.broker.topics.change(*HERE, "orders", TopicSettings(expiry_seconds=10))
@@ -366,7 +366,7 @@ def test_what_was_appended_before_a_change_and_committed_after_it_is_read() -> N
 
 
 def test_one_that_lags_reads_the_log_and_little_is_kept_for_it() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     listener = follow(fixture, room=1)
     produce(fixture, 2)
     used = fixture.broker.fanout.budget.used
@@ -379,12 +379,12 @@ def test_one_that_lags_reads_the_log_and_little_is_kept_for_it() -> None:
 
 
 def test_records_that_expire_are_read_when_they_are_taken(reads: list[int]) -> None:
-    fixture = a_world()
+    fixture = a_broker()
     listener = follow(fixture)
     produce(fixture, 2, expires=[fixture.now + 1_000_000, 0])
     assert reads == [0]
     assert listener.got == expected(0, 1)
-    short = a_world(topic=TopicSettings(expiry_seconds=60))
+    short = a_broker(topic=TopicSettings(expiry_seconds=60))
     other = follow(short)
     produce(short, 1)
     produce(short, 1)
@@ -393,7 +393,7 @@ def test_records_that_expire_are_read_when_they_are_taken(reads: list[int]) -> N
 
 
 def test_one_that_fails_is_nobody_elses_business(caplog: pytest.LogCaptureFixture) -> None:
-    fixture = a_world()
+    fixture = a_broker()
     before, broken, after = follow(fixture), follow(fixture), follow(fixture)
     broken.go_on = lambda: 1 // 0  # type: ignore[method-assign,assignment]
     produce(fixture, 1)
@@ -404,12 +404,12 @@ def test_one_that_fails_is_nobody_elses_business(caplog: pytest.LogCaptureFixtur
 # -- reads that take their time
 
 
-class Slowly:
+class DiskFixture:
     """A broker whose records are on disk only, and reads are carried out when the test says so."""
 
     def __init__(self, records: int) -> None:
         self.calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-        self.fixture = a_world(0, settings=SMALL, executor=later(self.calls))
+        self.fixture = a_broker(0, settings=SMALL, executor=later(self.calls))
         for _ in range(records // 8):
             self.fixture.broker.produce.append(*HERE, "orders", 0, [bytes(100)] * 8)
             self.fixture.commit()
@@ -425,7 +425,7 @@ class Slowly:
 
 
 def test_a_read_from_disk_is_made_off_the_loop_and_shared() -> None:
-    slowly = Slowly(100)
+    slowly = DiskFixture(100)
     first, second = follow(slowly.fixture, 0), follow(slowly.fixture, 0)
     assert (first.got, second.got) == ({}, {})
     assert len(slowly.calls) == 1
@@ -437,7 +437,7 @@ def test_a_read_from_disk_is_made_off_the_loop_and_shared() -> None:
 
 
 def test_a_read_brings_several_portions_at_once() -> None:
-    slowly = Slowly(CUT.events * MAX_CHUNKS_PER_READ * 3)
+    slowly = DiskFixture(CUT.events * MAX_CHUNKS_PER_READ * 3)
     listener = follow(slowly.fixture, 0)
     rounds = 0
     while slowly.run():
@@ -447,7 +447,7 @@ def test_a_read_brings_several_portions_at_once() -> None:
 
 
 def test_a_follower_that_asks_again_while_a_read_is_under_way_is_woken_once() -> None:
-    slowly = Slowly(8)
+    slowly = DiskFixture(8)
     listener = follow(slowly.fixture, 0)
     listener.go_on()
     assert len(slowly.calls) == 1
@@ -457,7 +457,7 @@ def test_a_follower_that_asks_again_while_a_read_is_under_way_is_woken_once() ->
 
 
 def test_a_follower_that_left_meanwhile_is_left_alone() -> None:
-    slowly = Slowly(8)
+    slowly = DiskFixture(8)
     first, second = follow(slowly.fixture, 0), follow(slowly.fixture, 0)
     first.cursor.leave()
     slowly.run()
@@ -471,7 +471,7 @@ def test_a_follower_that_left_meanwhile_is_left_alone() -> None:
 
 
 def test_even_if_nothing_can_be_kept_a_slow_read_gets_further() -> None:
-    slowly = Slowly(40)
+    slowly = DiskFixture(40)
     slowly.fixture.broker.fanout.budget.limit = 0
     listener = follow(slowly.fixture, 0)
     rounds = 0
@@ -483,7 +483,7 @@ def test_even_if_nothing_can_be_kept_a_slow_read_gets_further() -> None:
 
 @pytest.mark.parametrize("error", [LogDamaged("a file", 7, "broken"), OSError("the disk does not answer")])
 def test_a_read_that_fails_is_told(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    slowly = Slowly(8)
+    slowly = DiskFixture(8)
     first, second = follow(slowly.fixture, 0), follow(slowly.fixture, 0)
 
     def fail(_: VisibleRead) -> None:
@@ -502,7 +502,7 @@ def test_a_read_that_fails_is_told(error: Exception, monkeypatch: pytest.MonkeyP
 
 
 def test_a_read_that_fails_because_the_topic_was_deleted_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
-    slowly = Slowly(8)
+    slowly = DiskFixture(8)
     listener = follow(slowly.fixture, 0)
     slowly.fixture.broker.topics.delete(*HERE, "orders")
     slowly.fixture.commit()
@@ -513,7 +513,7 @@ def test_a_read_that_fails_because_the_topic_was_deleted_is_told_as_such(monkeyp
 
 
 def test_a_read_that_fails_is_no_business_of_one_that_has_gone_on_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    slowly = Slowly(16)
+    slowly = DiskFixture(16)
     listener = follow(slowly.fixture, 0)
     listener.cursor.skip(8)
     with monkeypatch.context() as patched:
@@ -529,7 +529,7 @@ def _fail(_: VisibleRead) -> None:
 
 
 def test_with_reads_that_are_made_at_once_nothing_hangs() -> None:
-    fixture = a_world(0, settings=SMALL)
+    fixture = a_broker(0, settings=SMALL)
     for _ in range(20):
         fixture.broker.produce.append(*HERE, "orders", 0, [bytes(100)] * 8)
         fixture.commit()
@@ -542,7 +542,7 @@ def test_with_reads_that_are_made_at_once_nothing_hangs() -> None:
 
 
 def test_records_that_expired_since_a_portion_was_read_are_not_delivered() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     follow(fixture)
     fixture.broker.produce.append(*HERE, "orders", 0, [b"0", b"1", b"2"], expires=[0, fixture.now + 5_000_000, 0])
     fixture.commit()
@@ -553,7 +553,7 @@ def test_records_that_expired_since_a_portion_was_read_are_not_delivered() -> No
 
 
 def test_records_that_outlived_their_topics_time_are_not_delivered() -> None:
-    fixture = a_world(3, TopicSettings(expiry_seconds=10))
+    fixture = a_broker(3, TopicSettings(expiry_seconds=10))
     follow(fixture, 0)
     fixture.pass_time(11)
     listener = follow(fixture, 0)
@@ -563,7 +563,7 @@ def test_records_that_outlived_their_topics_time_are_not_delivered() -> None:
 
 
 def test_a_shorter_life_holds_for_what_was_read_before() -> None:
-    fixture = a_world(3)
+    fixture = a_broker(3)
     follow(fixture, 0)
     fixture.pass_time(11)
     fixture.broker.topics.change(*HERE, "orders", TopicSettings(expiry_seconds=10))
@@ -584,7 +584,7 @@ def remove(fixture: BrokerFixture, *offsets: int) -> None:
 
 
 def test_records_that_were_removed_since_are_not_delivered_and_leave_a_gap() -> None:
-    fixture = a_world(4)
+    fixture = a_broker(4)
     follow(fixture, 0)
     remove(fixture, 2)
     listener = follow(fixture, 0)
@@ -594,7 +594,7 @@ def test_records_that_were_removed_since_are_not_delivered_and_leave_a_gap() -> 
 
 
 def test_a_removal_that_fails_brings_the_record_back() -> None:
-    fixture = a_world(4)
+    fixture = a_broker(4)
     fault = fixture.fill_disk()
     remove(fixture, 2)
     assert follow(fixture, 0).got == expected(0, 1, 3)
@@ -604,7 +604,7 @@ def test_a_removal_that_fails_brings_the_record_back() -> None:
 
 
 def test_a_read_under_way_while_its_state_became_void_is_made_again() -> None:
-    slowly = Slowly(8)
+    slowly = DiskFixture(8)
     fixture = slowly.fixture
     fault = fixture.fill_disk()
     remove(fixture, 2)
@@ -617,7 +617,7 @@ def test_a_read_under_way_while_its_state_became_void_is_made_again() -> None:
 
 
 def test_a_read_under_way_while_something_was_removed_is_not_kept() -> None:
-    slowly = Slowly(8)
+    slowly = DiskFixture(8)
     first = follow(slowly.fixture, 0)
     remove(slowly.fixture, 2)
     second = follow(slowly.fixture, 4)  # looks at the state
@@ -632,7 +632,7 @@ def test_a_read_under_way_while_something_was_removed_is_not_kept() -> None:
 
 
 def test_what_was_read_for_one_that_did_not_take_it_is_looked_at_again() -> None:
-    slowly = Slowly(8)
+    slowly = DiskFixture(8)
     listener = follow(slowly.fixture, 0)
     listener.room = 0
     slowly.run()
@@ -645,7 +645,7 @@ def test_what_was_read_for_one_that_did_not_take_it_is_looked_at_again() -> None
 
 
 def test_records_that_expire_during_a_read_are_not_delivered() -> None:
-    slowly = Slowly(0)
+    slowly = DiskFixture(0)
     fixture = slowly.fixture
     fixture.broker.produce.append(*HERE, "orders", 0, [b"0", b"1"], expires=[0, fixture.now + 5_000_000])
     fixture.commit()
@@ -659,7 +659,7 @@ def test_records_that_expire_during_a_read_are_not_delivered() -> None:
 
 def test_many_expired_records_are_passed_by_in_steps_off_the_loop(reads: list[int]) -> None:
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    fixture = a_world(0, TopicSettings(expiry_seconds=10), executor=later(calls))
+    fixture = a_broker(0, TopicSettings(expiry_seconds=10), executor=later(calls))
     produce(fixture, 1000)
     fixture.pass_time(11)
     produce(fixture, 1)
@@ -677,7 +677,7 @@ def test_many_expired_records_are_passed_by_in_steps_off_the_loop(reads: list[in
 
 
 def test_retention_that_overtakes_a_follower_is_told_with_what_was_lost() -> None:
-    fixture = a_world(8)
+    fixture = a_broker(8)
     listener = follow(fixture, 0, room=1)
     fixture.engine.trim({ref(fixture): 7})
     fixture.commit()
@@ -690,7 +690,7 @@ def test_retention_that_overtakes_a_follower_is_told_with_what_was_lost() -> Non
 
 
 def test_a_follower_is_told_that_the_topic_is_gone() -> None:
-    fixture = a_world(2)
+    fixture = a_broker(2)
     listener, idle, late = follow(fixture, 0), follow(fixture), follow(fixture, 0, room=0)
     fixture.broker.topics.delete(*HERE, "orders")
     fixture.broker.topics.create(*HERE, "orders", 1)  # another one
@@ -709,7 +709,7 @@ def test_a_follower_is_told_that_the_topic_is_gone() -> None:
 def test_access_is_looked_at_when_it_begins_and_with_every_portion() -> None:
     grants = {"alice": [Grant("alice", frozenset({Permission.READ}))]}
     admin = Grant("anonymous", frozenset({Permission.ADMIN}))
-    fixture = a_world(4, access=AccessPolicy(enforced=True, grants=[admin]))
+    fixture = a_broker(4, access=AccessPolicy(enforced=True, grants=[admin]))
     fixture.broker.access.grants_of = lambda identity: grants.get(identity.name)
     with pytest.raises(AccessDenied):
         follow(fixture, identity=Identity("bob"))
@@ -722,7 +722,7 @@ def test_access_is_looked_at_when_it_begins_and_with_every_portion() -> None:
 
 
 def test_what_is_skipped_is_counted() -> None:
-    fixture = a_world(10)
+    fixture = a_broker(10)
     listener = follow(fixture, 0, room=1)
     listener.cursor.skip(9)
     listener.room = 10
@@ -732,7 +732,7 @@ def test_what_is_skipped_is_counted() -> None:
 
 
 def test_a_portion_can_be_cut_short() -> None:
-    fixture = a_world(10)
+    fixture = a_broker(10)
     listener = follow(fixture, 0, room=0)
     chunk = listener.cursor.poll(3)
     assert chunk is not None

@@ -78,7 +78,7 @@ class Taker:
         self.slot.leave(done=False)
 
 
-def a_world(records: int = 0, **options: Any) -> BrokerFixture:
+def a_broker(records: int = 0, **options: Any) -> BrokerFixture:
     fixture = BrokerFixture(**options)
     fixture.broker.topics.create(*HERE, "orders", 1)
     produce(fixture, records)
@@ -107,7 +107,7 @@ def position(fixture: BrokerFixture, group: str = "g") -> int | None:
 
 
 def test_a_reader_gets_what_is_there_and_then_what_comes() -> None:
-    fixture = a_world(5)
+    fixture = a_broker(5)
     taker = follow(fixture, 2)
     assert taker.got == [2, 3, 4]
     produce(fixture, 3)
@@ -115,7 +115,7 @@ def test_a_reader_gets_what_is_there_and_then_what_comes() -> None:
 
 
 def test_what_comes_with_one_commit_is_flushed_once() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     taker = follow(fixture, most=10)
     for _ in range(25):
         fixture.broker.produce.append(*HERE, "orders", 0, [b"x"])
@@ -124,7 +124,7 @@ def test_what_comes_with_one_commit_is_flushed_once() -> None:
 
 
 def test_a_reader_that_begins_beyond_the_end_waits_for_it() -> None:
-    fixture = a_world(2)
+    fixture = a_broker(2)
     taker = follow(fixture, 4)
     produce(fixture, 2)
     assert taker.got == []
@@ -133,7 +133,7 @@ def test_a_reader_that_begins_beyond_the_end_waits_for_it() -> None:
 
 
 def test_what_is_gone_cannot_be_begun_with_and_is_passed_over_later() -> None:
-    fixture = a_world(10)
+    fixture = a_broker(10)
     slow = follow(fixture)
     slow.room = 0
     produce(fixture, 1)
@@ -151,7 +151,7 @@ def test_what_is_gone_cannot_be_begun_with_and_is_passed_over_later() -> None:
 
 
 def test_a_reader_that_wants_no_more_falls_behind_and_misses_nothing() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     taker = follow(fixture)
     taker.room = 3
     for _ in range(4):
@@ -164,7 +164,7 @@ def test_a_reader_that_wants_no_more_falls_behind_and_misses_nothing() -> None:
 
 def test_expired_and_removed_records_are_passed_over_off_the_loop() -> None:
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    fixture = a_world(executor=later(calls))
+    fixture = a_broker(executor=later(calls))
     produce(fixture, 3)
     for _ in range(4):
         produce(fixture, MAX_SKIPPED_PER_STEP // 2, expires=[fixture.now + 1] * (MAX_SKIPPED_PER_STEP // 2))
@@ -183,7 +183,7 @@ def test_expired_and_removed_records_are_passed_over_off_the_loop() -> None:
 
 
 def test_a_reader_that_leaves_hears_no_more() -> None:
-    fixture = a_world(1)
+    fixture = a_broker(1)
     taker = follow(fixture)
     taker.slot.leave(done=True)
     taker.slot.leave(done=True)
@@ -193,7 +193,7 @@ def test_a_reader_that_leaves_hears_no_more() -> None:
 
 
 def test_readers_of_a_deleted_topic_are_told_and_never_see_one_of_the_same_name() -> None:
-    fixture = a_world(1)
+    fixture = a_broker(1)
     alone, member = follow(fixture), follow(fixture, group="g")
     fixture.broker.topics.delete(*HERE, "orders")
     fixture.broker.topics.create(*HERE, "orders", 1)
@@ -206,7 +206,7 @@ def test_readers_of_a_deleted_topic_are_told_and_never_see_one_of_the_same_name(
 
 
 def test_a_reader_can_leave_a_topic_that_the_log_has_forgotten() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     taker = follow(fixture)
     fixture.broker.topics.delete(*HERE, "orders")
     fixture.commit()
@@ -217,7 +217,7 @@ def test_a_reader_can_leave_a_topic_that_the_log_has_forgotten() -> None:
 
 
 def test_a_reader_that_asks_before_it_was_told_finds_the_topic_gone() -> None:
-    fixture = a_world(3)
+    fixture = a_broker(3)
     taker = follow(fixture, most=1)
     taker.room = 0
     produce(fixture, 1)
@@ -231,7 +231,7 @@ def test_a_reader_that_asks_before_it_was_told_finds_the_topic_gone() -> None:
 def test_access_is_looked_at_with_every_read() -> None:
     grants = [Grant("alice", frozenset({Permission.READ}), topic="orders")]
     may: list[Grant] = grants
-    fixture = a_world(1)
+    fixture = a_broker(1)
     access = Access(enforced=True, grants_of=lambda _: may)
     fixture.broker.subscriptions.access = access
     taker = Taker(fixture)
@@ -248,7 +248,7 @@ def test_access_is_looked_at_with_every_read() -> None:
 
 
 def test_a_read_that_fails_leaves_the_records_for_the_next_time() -> None:
-    fixture = a_world(4)
+    fixture = a_broker(4)
     taker = follow(fixture)
     taker.room = 0
     produce(fixture, 2)
@@ -266,7 +266,7 @@ def test_a_read_that_fails_leaves_the_records_for_the_next_time() -> None:
 
 
 def test_members_of_a_group_share_the_records_in_turn() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     one, two = follow(fixture, group="g"), follow(fixture, group="g")
     for _ in range(4):
         produce(fixture, 1)
@@ -277,7 +277,7 @@ def test_members_of_a_group_share_the_records_in_turn() -> None:
 
 
 def test_a_member_that_wants_nothing_leaves_all_to_the_others() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     one, two = follow(fixture, group="g"), follow(fixture, group="g")
     one.room = 0
     produce(fixture, 7)
@@ -285,13 +285,13 @@ def test_a_member_that_wants_nothing_leaves_all_to_the_others() -> None:
 
 
 def test_two_groups_and_one_alone_each_get_everything() -> None:
-    fixture = a_world(3)
+    fixture = a_broker(3)
     takers = [follow(fixture, group="g"), follow(fixture, group="h"), follow(fixture)]
     assert [taker.got for taker in takers] == [[0, 1, 2]] * 3
 
 
 def test_a_group_goes_on_where_it_is_whatever_offset_is_asked_for() -> None:
-    fixture = a_world(10)
+    fixture = a_broker(10)
     taker = follow(fixture, 4, group="g")
     assert position(fixture) == 4
     taker.slot.settle(3)
@@ -310,7 +310,7 @@ def test_a_group_goes_on_where_it_is_whatever_offset_is_asked_for() -> None:
 
 
 def test_what_a_lost_member_was_not_done_with_goes_to_the_others_at_once() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     one, two = follow(fixture, group="g"), follow(fixture, group="g")
     for _ in range(6):
         produce(fixture, 1)
@@ -326,7 +326,7 @@ def test_what_a_lost_member_was_not_done_with_goes_to_the_others_at_once() -> No
 
 
 def test_after_a_crash_nothing_is_missed_that_somebody_was_not_done_with() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     one, two = follow(fixture, group="g"), follow(fixture, group="g")
     produce(fixture, 8)
     two.slot.settle(len(two.got))
@@ -337,7 +337,7 @@ def test_after_a_crash_nothing_is_missed_that_somebody_was_not_done_with() -> No
 
 
 def test_positions_are_kept_once_for_each_commit() -> None:
-    fixture = a_world(50)
+    fixture = a_broker(50)
     taker = follow(fixture, group="g")
     before = fixture.engine.position
     for _ in range(20):
@@ -348,7 +348,7 @@ def test_positions_are_kept_once_for_each_commit() -> None:
 
 
 def test_who_leaves_last_keeps_what_was_settled_while_another_position_was_on_its_way() -> None:
-    fixture = a_world(5)
+    fixture = a_broker(5)
     taker = follow(fixture, group="g")
     taker.slot.settle(1)
     taker.slot.settle(2)
@@ -359,7 +359,7 @@ def test_who_leaves_last_keeps_what_was_settled_while_another_position_was_on_it
 
 
 def test_members_are_seen_as_such() -> None:
-    fixture = a_world(1)
+    fixture = a_broker(1)
     one, two = follow(fixture, group="g"), follow(fixture, group="g")
     assert fixture.broker.groups.describe(*HERE, "g", "orders").members == ["somebody", "somebody"]
     one.slot.leave(done=False)
@@ -369,7 +369,7 @@ def test_members_are_seen_as_such() -> None:
 
 
 def test_a_group_that_another_door_moves_goes_there() -> None:
-    fixture = a_world(6)
+    fixture = a_broker(6)
     taker = follow(fixture, group="g")
     fixture.broker.groups.commit(*HERE, "g", "orders", 0, 4)
     produce(fixture, 1)
@@ -384,7 +384,7 @@ def test_a_group_that_another_door_moves_goes_there() -> None:
 
 
 def test_members_notice_that_a_group_was_moved_though_another_one_joins_first() -> None:
-    fixture = a_world(6)
+    fixture = a_broker(6)
     one = follow(fixture, group="g")
     fixture.broker.groups.commit(*HERE, "g", "orders", 0, 4)
     two = follow(fixture, group="g")
@@ -395,7 +395,7 @@ def test_members_notice_that_a_group_was_moved_though_another_one_joins_first() 
 
 def test_a_member_that_holds_too_many_pieces_gets_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cursor, "MAX_SPANS", 3)
-    fixture = a_world()
+    fixture = a_broker()
     one, two = follow(fixture, group="g"), follow(fixture, group="g")
     for number in range(10):
         two.slot.settle(number)
@@ -407,7 +407,7 @@ def test_a_member_that_holds_too_many_pieces_gets_no_more(monkeypatch: pytest.Mo
 
 
 def test_a_group_that_was_deleted_begins_anew_where_its_members_are() -> None:
-    fixture = a_world(6)
+    fixture = a_broker(6)
     taker = follow(fixture, group="g")
     taker.slot.settle(2)
     fixture.commit()
@@ -420,7 +420,7 @@ def test_a_group_that_was_deleted_begins_anew_where_its_members_are() -> None:
 
 
 def test_a_group_that_was_deleted_is_not_there_again_because_its_members_go() -> None:
-    fixture = a_world(6)
+    fixture = a_broker(6)
     taker = follow(fixture, group="g")
     fixture.broker.groups.delete(*HERE, "g", "orders")
     produce(fixture, 1)
@@ -430,7 +430,7 @@ def test_a_group_that_was_deleted_is_not_there_again_because_its_members_go() ->
 
 
 def test_a_position_that_could_not_be_kept_is_kept_with_the_next() -> None:
-    fixture = a_world(6)
+    fixture = a_broker(6)
     taker = follow(fixture, group="g")
     fault = fixture.fill_disk()
     taker.slot.settle(2)
@@ -447,7 +447,7 @@ def test_a_position_that_could_not_be_kept_is_kept_with_the_next() -> None:
 
 
 def test_a_group_that_could_not_begin_has_no_position() -> None:
-    fixture = a_world(1)
+    fixture = a_broker(1)
     fault = fixture.fill_disk()
     taker = Taker(fixture)
     taker.slot, kept = fixture.broker.subscriptions.open(*HERE, "orders", 0, 0, taker, "g")
@@ -470,7 +470,7 @@ def test_a_group_that_could_not_begin_has_no_position() -> None:
     ],
 )
 def test_a_member_that_is_refused_leaves_nothing_behind(limits: Limits, group: str, error: type[Exception]) -> None:
-    fixture = a_world(1, limits=limits)
+    fixture = a_broker(1, limits=limits)
     with pytest.raises(error):
         follow(fixture, group=group)
     assert len(fixture.broker.subscriptions) == 0
@@ -481,7 +481,7 @@ def test_a_member_that_is_refused_leaves_nothing_behind(limits: Limits, group: s
 
 def test_a_member_that_reads_from_the_disk_does_not_hold_up_the_others() -> None:
     calls: list[tuple[Callable[[], None], Callable[[], None]]] = []
-    fixture = a_world(executor=later(calls))
+    fixture = a_broker(executor=later(calls))
     one = follow(fixture, group="g")
     one.slot.skip_expired = True  # so that its next read is made off the loop
     two = follow(fixture, group="g")

@@ -59,7 +59,7 @@ def test_however_greedy_some_are_there_is_something_left_for_the_next(
         check_room("things", limit, total, "new", 0, share)
 
 
-class Estate:
+class LimitedBroker:
     """A broker with small limits, and one more of something each time, for the tenant of a scope."""
 
     def __init__(self) -> None:
@@ -116,36 +116,36 @@ class Estate:
         work.finish()
 
 
-KINDS: dict[str, Callable[[Estate, Scope], None]] = {
-    "topics": Estate.topic,
-    "group offsets": Estate.offset,
-    "queues": Estate.queue,
-    "delayed records": Estate.delayed,
-    "users": Estate.user,
-    "roles": Estate.role,
-    "access lists": Estate.acl,
-    "group members": Estate.member,
-    "open transactions": Estate.transaction,
-    "bytes in open transactions": Estate.transaction_bytes,
-    "schemas": Estate.schema,
+KINDS: dict[str, Callable[[LimitedBroker, Scope], None]] = {
+    "topics": LimitedBroker.topic,
+    "group offsets": LimitedBroker.offset,
+    "queues": LimitedBroker.queue,
+    "delayed records": LimitedBroker.delayed,
+    "users": LimitedBroker.user,
+    "roles": LimitedBroker.role,
+    "access lists": LimitedBroker.acl,
+    "group members": LimitedBroker.member,
+    "open transactions": LimitedBroker.transaction,
+    "bytes in open transactions": LimitedBroker.transaction_bytes,
+    "schemas": LimitedBroker.schema,
 }
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_tenant_cannot_take_what_belongs_to_all(kind: str) -> None:
-    estate, one_more = Estate(), KINDS[kind]
+    limited, one_more = LimitedBroker(), KINDS[kind]
     with pytest.raises(QuotaReached, match=rf"Tenant 'greedy' has \d+ {kind}, which is its share"):
         for _ in range(100):
-            one_more(estate, GREEDY)
-            estate.fixture.commit()
-    one_more(estate, MODEST)
-    estate.fixture.commit()
+            one_more(limited, GREEDY)
+            limited.fixture.commit()
+    one_more(limited, MODEST)
+    limited.fixture.commit()
     if kind not in ("group members", "open transactions", "bytes in open transactions"):  # kept in memory only
-        estate.fixture.restart()
-        estate.broker = estate.fixture.broker
+        limited.fixture.restart()
+        limited.broker = limited.fixture.broker
         with pytest.raises(QuotaReached):
-            one_more(estate, GREEDY)
-        one_more(estate, MODEST)
+            one_more(limited, GREEDY)
+        one_more(limited, MODEST)
 
 
 def test_with_a_share_of_one_a_tenant_may_take_everything() -> None:
@@ -198,25 +198,27 @@ def recount(state: State) -> dict[str, TenantUsage]:
 
 @given(st.lists(st.tuples(st.sampled_from([GREEDY, MODEST]), st.integers(0, 6)), max_size=25))
 def test_what_a_tenant_has_is_counted_whatever_happens(steps: list[tuple[Scope, int]]) -> None:
-    estate = Estate()
+    limited = LimitedBroker()
     for scope, what in steps:
-        broker = estate.broker
+        broker = limited.broker
         try:
             match what:
                 case 0 | 1 | 2 | 3:
-                    (Estate.topic, Estate.offset, Estate.queue, Estate.delayed)[what](estate, scope)
+                    (LimitedBroker.topic, LimitedBroker.offset, LimitedBroker.queue, LimitedBroker.delayed)[what](
+                        limited, scope
+                    )
                 case 4:
-                    broker.topics.delete(estate.who, scope, "first")
+                    broker.topics.delete(limited.who, scope, "first")
                 case 5:
                     queues = broker.state_log.state.queues
-                    broker.queues.delete(estate.who, next(iter(queues), 0))
+                    broker.queues.delete(limited.who, next(iter(queues), 0))
                 case 6:
-                    broker.tenants.delete(estate.who, scope.tenant)
+                    broker.tenants.delete(limited.who, scope.tenant)
         except Exception:  # noqa: BLE001 - what is not there or does not fit changes nothing
             continue
-        estate.fixture.commit()
-    used = {tenant: usage for tenant, usage in estate.broker.state_log.state.usage.items() if usage != TenantUsage()}
-    assert used == recount(estate.broker.state_log.state)
-    estate.fixture.restart()
-    again = estate.fixture.broker.state_log.state
+        limited.fixture.commit()
+    used = {tenant: usage for tenant, usage in limited.broker.state_log.state.usage.items() if usage != TenantUsage()}
+    assert used == recount(limited.broker.state_log.state)
+    limited.fixture.restart()
+    again = limited.fixture.broker.state_log.state
     assert {tenant: usage for tenant, usage in again.usage.items() if usage != TenantUsage()} == recount(again)

@@ -12,7 +12,7 @@ ALICE = Identity("alice")
 ACME = Scope("acme", "default")
 
 
-def a_world() -> BrokerFixture:
+def a_broker() -> BrokerFixture:
     fixture = BrokerFixture()
     fixture.broker.topics.create(ALICE, ACME, "orders", 3)
     fixture.broker.topics.create(ALICE, DEFAULT_SCOPE, "bills", 1)
@@ -21,7 +21,7 @@ def a_world() -> BrokerFixture:
 
 
 def test_a_stream_is_a_partition_of_a_topic() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     orders = fixture.broker.topics.describe(ALICE, ACME, "orders").topic
     for partition in range(3):
         assert fixture.broker.topics.stream(ALICE, ACME, stream_id(orders.id, partition)) == (orders, partition)
@@ -32,7 +32,7 @@ def test_a_stream_is_a_partition_of_a_topic() -> None:
 
 
 def test_streams_of_another_tenant_are_not_told_from_none() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     bills = fixture.broker.topics.describe(ALICE, DEFAULT_SCOPE, "bills").topic
     orders = fixture.broker.topics.describe(ALICE, ACME, "orders").topic
     told = {}
@@ -49,7 +49,7 @@ def test_streams_of_another_tenant_are_not_told_from_none() -> None:
 
 
 def test_one_who_may_not_use_a_stream_is_told_that_there_is_none() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     hidden, _ = fixture.broker.topics.create(ALICE, ACME, "hidden", 1)
     orders = fixture.broker.topics.describe(ALICE, ACME, "orders").topic
     fixture.commit()
@@ -71,7 +71,7 @@ def test_one_who_may_not_use_a_stream_is_told_that_there_is_none() -> None:
 
 
 def test_a_deleted_stream_is_not_found() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     orders = fixture.broker.topics.describe(ALICE, ACME, "orders").topic
     fixture.broker.topics.delete(ALICE, ACME, "orders")
     with pytest.raises(BrokerError):

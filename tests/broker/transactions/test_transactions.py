@@ -42,7 +42,7 @@ def topics(fixture: BrokerFixture) -> list[str]:
     return [topic.name for topic in fixture.broker.topics.list(ANONYMOUS, DEFAULT_SCOPE)]
 
 
-def a_world(**options: Any) -> BrokerFixture:
+def a_broker(**options: Any) -> BrokerFixture:
     fixture = BrokerFixture(**options)
     fixture.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "orders", 3)
     fixture.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "bills", 1)
@@ -85,7 +85,7 @@ NOTHING_REMOVED: list[list[bytes]] = [[], [], [], [], []]
 
 
 def test_records_appear_together_when_the_commit_is_committed() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     txn = filled(fixture)
     fixture.commit()
     assert everything(fixture) == NOTHING_REMOVED
@@ -103,7 +103,7 @@ def test_records_appear_together_when_the_commit_is_committed() -> None:
 
 
 def test_a_crash_before_the_commit_leaves_nothing() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     txn = filled(fixture)
     fixture.commit()
     fixture.restart()
@@ -114,7 +114,7 @@ def test_a_crash_before_the_commit_leaves_nothing() -> None:
 
 
 def test_a_crash_during_the_commit_leaves_nothing() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     txn = filled(fixture)
     fixture.broker.transactions.commit(ALICE, txn)
     fixture.restart()
@@ -125,7 +125,7 @@ def test_a_crash_during_the_commit_leaves_nothing() -> None:
 
 def test_a_crash_between_two_commit_groups_does_not_split_a_transaction() -> None:
     """Whatever is appended by itself is a group of its own here, and the process ends behind the first one."""
-    fixture = a_world(settings=LogSettings(file_bytes=256 << 10, group_bytes=1))
+    fixture = a_broker(settings=LogSettings(file_bytes=256 << 10, group_bytes=1))
     _, group = fixture.broker.transactions.commit(ALICE, filled(fixture))
     assert fixture.committer.run()
     assert group is not None and committed(group)
@@ -134,7 +134,7 @@ def test_a_crash_between_two_commit_groups_does_not_split_a_transaction() -> Non
 
 
 def test_a_commit_that_is_asked_for_again_counts_once_also_after_a_restart_and_elsewhere() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     txn = filled(fixture)
     fixture.broker.transactions.commit(ALICE, txn)
     done, group = fixture.broker.transactions.commit(ALICE, txn)  # on its way
@@ -151,7 +151,7 @@ def test_a_commit_that_is_asked_for_again_counts_once_also_after_a_restart_and_e
 
 
 def test_another_connection_of_the_same_identity_may_go_on() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     txn = begin(fixture)
     elsewhere = ALICE._replace(peer="192.0.2.7:1234")
     fixture.broker.transactions.add(elsewhere, txn, DEFAULT_SCOPE, "bills", b"v")
@@ -161,7 +161,7 @@ def test_another_connection_of_the_same_identity_may_go_on() -> None:
 
 
 def test_nothing_of_a_rolled_back_transaction_is_stored() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     txn = filled(fixture)
     fixture.broker.transactions.rollback(ALICE, txn)
     for again in (fixture.broker.transactions.commit, fixture.broker.transactions.rollback):
@@ -175,7 +175,7 @@ def test_nothing_of_a_rolled_back_transaction_is_stored() -> None:
 
 
 def test_a_commit_of_nothing_is_a_commit() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     txn = begin(fixture)
     done, group = fixture.broker.transactions.commit(ALICE, txn)
     fixture.commit()
@@ -185,7 +185,7 @@ def test_a_commit_of_nothing_is_a_commit() -> None:
 
 
 def test_a_full_disk_leaves_the_transaction_as_it_was() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     txn = filled(fixture)
     fault = fixture.fill_disk()
     _, group = fixture.broker.transactions.commit(ALICE, txn)
@@ -211,7 +211,7 @@ def test_a_full_disk_leaves_the_transaction_as_it_was() -> None:
 
 
 def test_what_was_added_keeps_its_order_within_a_partition() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     txn = begin(fixture)
     for number in range(50):
         add(fixture, txn, "bills" if number % 2 else "orders", b"%d" % number, partition=0)
@@ -223,7 +223,7 @@ def test_what_was_added_keeps_its_order_within_a_partition() -> None:
 
 
 def test_keys_and_expiry_are_kept() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     txn = begin(fixture)
     fixture.broker.transactions.add(ALICE, txn, DEFAULT_SCOPE, "bills", b"1", b"k", 0, fixture.now + 1_000_000)
     fixture.broker.transactions.add(ALICE, txn, DEFAULT_SCOPE, "bills", b"2")
@@ -235,7 +235,7 @@ def test_keys_and_expiry_are_kept() -> None:
 
 
 def test_one_transaction_may_write_in_several_scopes() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     txn = begin(fixture)
     fixture.broker.transactions.add(ALICE, txn, ACME, "orders", b"there")
     fixture.broker.transactions.add(ALICE, txn, DEFAULT_SCOPE, "orders", b"here")
@@ -249,7 +249,7 @@ def test_one_transaction_may_write_in_several_scopes() -> None:
 
 
 def test_several_new_topics_come_into_being_with_the_records() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     txn = begin(fixture)
     for name in ("x", "y", "z", "x"):
         add(fixture, txn, name, name.encode())
@@ -265,7 +265,7 @@ def test_several_new_topics_come_into_being_with_the_records() -> None:
 
 
 def test_a_topic_that_was_deleted_meanwhile_comes_back_or_the_commit_fails_as_a_whole() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     txn = begin(fixture)
     add(fixture, txn, "bills", b"1")
     add(fixture, txn, "orders", b"2", partition=2)
@@ -282,7 +282,7 @@ def test_a_topic_that_was_deleted_meanwhile_comes_back_or_the_commit_fails_as_a_
 
 
 def test_without_creation_on_first_use_a_topic_must_be_there() -> None:
-    fixture = a_world(auto_create_topics=False)
+    fixture = a_broker(auto_create_topics=False)
     txn = begin(fixture)
     with pytest.raises(TopicNotFound):
         add(fixture, txn, "new", b"v")
@@ -293,7 +293,7 @@ def test_without_creation_on_first_use_a_topic_must_be_there() -> None:
 
 
 def test_dead_letters_of_several_topics_and_new_topics_come_together() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     picky = TopicSettings(schema="no such schema", rejected="dead-letter")
     for name in ("one", "two"):
         fixture.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, name, 2, picky)
@@ -311,7 +311,7 @@ def test_dead_letters_of_several_topics_and_new_topics_come_together() -> None:
 
 
 def test_a_record_that_is_refused_for_its_schema_is_refused_when_it_is_added_or_else_with_all_others() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     txn = begin(fixture)
     add(fixture, txn, "orders", b"1", partition=0)
     add(fixture, txn, "bills", b"2")
@@ -332,7 +332,7 @@ def test_a_record_that_is_refused_for_its_schema_is_refused_when_it_is_added_or_
 
 
 def test_what_cannot_be_added_leaves_the_transaction_as_it_was() -> None:
-    fixture = a_world(limits=Limits(record_bytes=100, topics=2, tenant_share=1))
+    fixture = a_broker(limits=Limits(record_bytes=100, topics=2, tenant_share=1))
     txn = begin(fixture)
     add(fixture, txn, "bills", b"v")
     for topic, value, partition, error in (
@@ -349,7 +349,7 @@ def test_what_cannot_be_added_leaves_the_transaction_as_it_was() -> None:
 
 
 def test_a_transaction_belongs_to_the_identity_that_began_it() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     txn = begin(fixture)
     others = (BOB, Identity("alice", tenant="default"), Identity("alic"))
     for other in others:
@@ -368,7 +368,7 @@ def test_a_transaction_belongs_to_the_identity_that_began_it() -> None:
 
 @pytest.mark.parametrize("txn", ["", "txn-", "txn-zz", "txn-" + "0" * 40, "é", "\0", "x" * 10_000, " txn-00"])
 def test_an_id_that_was_never_given_is_not_found(txn: str) -> None:
-    fixture = a_world()
+    fixture = a_broker()
     begin(fixture)
     for operation in (fixture.broker.transactions.commit, fixture.broker.transactions.rollback):
         with pytest.raises(TransactionNotFound) as refused:
@@ -377,7 +377,7 @@ def test_an_id_that_was_never_given_is_not_found(txn: str) -> None:
 
 
 def test_ids_are_unlike_each_other_and_tell_whose_they_are() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     ids = {begin(fixture) for _ in range(50)}
     assert len(ids) == 50
     assert all(txn.startswith("txn-") and len(txn) == 44 for txn in ids)
@@ -395,7 +395,7 @@ def test_bounds() -> None:
         transactions_bytes=15_000,
         tenant_share=1,
     )
-    fixture = a_world(limits=limits)
+    fixture = a_broker(limits=limits)
     first, second = begin(fixture), begin(fixture)
     with pytest.raises(LimitReached, match="2 transactions of one client"):
         begin(fixture)
@@ -426,7 +426,7 @@ def test_bounds() -> None:
 def test_as_many_bytes_as_a_transaction_may_hold_are_one_entry_of_the_log() -> None:
     """A commit must not be refused for its size after every record of it was accepted."""
     settings = LogSettings(file_bytes=256 << 10, entry_bytes=64 << 10)
-    fixture = a_world(settings=settings, limits=Limits(transaction_bytes=64 << 10))
+    fixture = a_broker(settings=settings, limits=Limits(transaction_bytes=64 << 10))
     txn = begin(fixture)
     with pytest.raises(TransactionTooLarge):
         for number in range(100_000):
@@ -439,7 +439,7 @@ def test_as_many_bytes_as_a_transaction_may_hold_are_one_entry_of_the_log() -> N
 
 
 def test_a_transaction_that_is_open_for_too_long_is_dropped() -> None:
-    fixture = a_world(limits=Limits(transaction_us=60_000_000))
+    fixture = a_broker(limits=Limits(transaction_us=60_000_000))
     early = filled(fixture)
     fixture.pass_time(30)
     late = begin(fixture)
@@ -457,7 +457,7 @@ def test_a_transaction_that_is_open_for_too_long_is_dropped() -> None:
 
 
 def test_time_does_not_take_back_a_commit_that_is_on_its_way() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     txn = filled(fixture)
     fixture.broker.transactions.commit(ALICE, txn)
     fixture.pass_time(100)
@@ -470,7 +470,7 @@ def test_time_does_not_take_back_a_commit_that_is_on_its_way() -> None:
 
 
 def test_what_a_connection_began_ends_with_it() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     gone, other = filled(fixture), begin(fixture, owner="another")
     fixture.broker.transactions.abandon("connection")
     fixture.broker.transactions.abandon("connection")
@@ -484,7 +484,7 @@ def test_what_a_connection_began_ends_with_it() -> None:
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_connection_that_ends_during_the_commit(fails: bool) -> None:
-    fixture = a_world()
+    fixture = a_broker()
     txn = filled(fixture)
     fault = fixture.fill_disk() if fails else None
     fixture.broker.transactions.commit(ALICE, txn)
@@ -499,7 +499,7 @@ def test_a_connection_that_ends_during_the_commit(fails: bool) -> None:
 
 
 def test_a_broker_that_shuts_down_takes_no_more_and_forgets_its_connections() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     txn = begin(fixture)
     fixture.broker.close()
     for operation in (fixture.broker.transactions.commit, fixture.broker.transactions.rollback):
@@ -515,7 +515,7 @@ def test_a_broker_that_shuts_down_takes_no_more_and_forgets_its_connections() ->
 
 def test_rights_are_looked_at_for_each_record_and_again_at_the_commit() -> None:
     grants = [Grant("alice", frozenset({Permission.WRITE}), topic="bills")]
-    fixture = a_world()
+    fixture = a_broker()
     fixture.options["access"] = policy = AccessPolicy(True, grants)
     fixture.restart()
     txn = begin(fixture)
@@ -547,7 +547,7 @@ def test_a_topic_is_created_only_for_those_who_may() -> None:
 
 
 def test_figures_count_what_is_committed() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     txn = filled(fixture)
     assert "transactions_open 1.0" in fixture.broker.exposition.text()
     fixture.broker.transactions.rollback(ALICE, begin(fixture))
@@ -568,7 +568,7 @@ def test_figures_count_what_is_committed() -> None:
 @given(st.data())
 def test_of_each_transaction_all_records_are_there_once_or_none(data: st.DataObject) -> None:
     """A client that commits again what it does not know the outcome of, over disks that fill up and crashes."""
-    fixture = a_world()
+    fixture = a_broker()
     held: dict[str, list[bytes]] = {}
     promised: set[str] = set()  # their commits were acknowledged
     fault = None

@@ -22,9 +22,9 @@ def test_only_frames_about_the_connection_need_no_permission() -> None:
 
 @pytest.mark.parametrize("kind", sorted(HANDLERS.keys() - OPEN_TO_ALL), ids=lambda kind: f.FrameType(kind).name)
 def test_a_frame_is_denied_without_its_permission(kind: int) -> None:
-    world = BrokerFixture(access=AccessPolicy(True, [ADMINISTRATION]))
-    world.broker.keys.authenticate = lambda *_: ADMINISTRATOR  # type: ignore[method-assign] # keys are tested elsewhere
-    peer, permission = Peer(world), HANDLERS[kind].permission
+    fixture = BrokerFixture(access=AccessPolicy(True, [ADMINISTRATION]))
+    fixture.broker.keys.authenticate = lambda *_: ADMINISTRATOR  # type: ignore[method-assign] # keys are tested elsewhere
+    peer, permission = Peer(fixture), HANDLERS[kind].permission
     queue = peer.subscribe()
     peer.ask(codec.encode_publish(5, 1, b"t", b"v", None))
     denied = {

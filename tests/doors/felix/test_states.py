@@ -104,9 +104,9 @@ def test_only_auth_needs_no_permission() -> None:
 
 @pytest.mark.parametrize("kind", EXAMPLES, ids=lambda kind: kind.__name__)
 def test_a_request_is_denied_without_its_permission(kind: type) -> None:
-    world = BrokerFixture(access=AccessPolicy(True, [ADMINISTRATION]))
-    world.broker.topics.create(ADMINISTRATOR, Scope("t1", "default"), "orders", 1)
-    peer = Peer(world, identity=ADMINISTRATOR)
+    fixture = BrokerFixture(access=AccessPolicy(True, [ADMINISTRATION]))
+    fixture.broker.topics.create(ADMINISTRATOR, Scope("t1", "default"), "orders", 1)
+    peer = Peer(fixture, identity=ADMINISTRATOR)
     permission = HANDLERS[kind].permission
     assert isinstance(permission, Permission)
     with without(permission):

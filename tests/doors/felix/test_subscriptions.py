@@ -34,7 +34,7 @@ READER = "reader"
 Calls = list[tuple[Callable[[], None], Callable[[], None]]]
 
 
-def a_world(events: int = 0, partitions: int = 1, **options: Any) -> BrokerFixture:
+def a_broker(events: int = 0, partitions: int = 1, **options: Any) -> BrokerFixture:
     fixture = BrokerFixture(**options)
     fixture.broker.topics.create(*HERE, "orders", partitions)
     fixture.commit()
@@ -167,7 +167,7 @@ def test_where_a_subscription_to_several_partitions_begins() -> None:
 
 
 def test_in_the_documents_dialect() -> None:
-    fixture = a_world(3)
+    fixture = a_broker(3)
     peer = Peer(fixture)
     stream = peer.stream()
     assert stream.ask({**SUBSCRIBE, "request_id": "r1"}) == {"type": "ok", "request_id": "r1", "subscription_id": "1"}
@@ -182,7 +182,7 @@ def test_in_the_documents_dialect() -> None:
 
 
 def test_in_the_originals_dialect() -> None:
-    fixture = a_world(3)
+    fixture = a_broker(3)
     peer = Peer(fixture)
     stream = original(peer)
     assert stream.ask(SUBSCRIBE) == {"type": "subscribed", "subscription_id": 1}
@@ -197,7 +197,7 @@ def test_in_the_originals_dialect() -> None:
 def test_events_are_of_the_kind_that_a_client_said_it_reads(
     client_flags: int | None, flags: int, bases: list[int | None]
 ) -> None:
-    fixture = a_world()
+    fixture = a_broker()
     peer = Peer(fixture)
     events = subscribe(peer, original(peer, client_flags=client_flags))
     produce(fixture, 2)
@@ -207,7 +207,7 @@ def test_events_are_of_the_kind_that_a_client_said_it_reads(
 
 def test_times_of_events_are_told_where_asked() -> None:
     """Of those that are read, and of those that are delivered as they come."""
-    fixture = a_world()
+    fixture = a_broker()
     produce(fixture, 1)
     peer = Peer(fixture)
     asked = subscribe(peer, original(peer, client_flags=0x4024), start="earliest")
@@ -226,7 +226,7 @@ def test_times_of_events_are_told_where_asked() -> None:
 
 def test_offsets_that_hold_no_event_are_counted_where_asked() -> None:
     """Also across frames, and not for who did not ask."""
-    fixture = a_world()
+    fixture = a_broker()
     soon = fixture.now + 1
     produce(fixture, 12, expires=[soon, 0, soon, 0, 0, soon, soon, soon, soon, soon, 0, soon])
     fixture.now += 2
@@ -250,7 +250,7 @@ def test_offsets_that_hold_no_event_are_counted_where_asked() -> None:
 
 
 def test_a_shard_of_a_subscription_is_the_partition_or_is_refused() -> None:
-    fixture = a_world(partitions=3)
+    fixture = a_broker(partitions=3)
     produce(fixture, 2, partition=1)
     peer = Peer(fixture)
     for stream in (peer.stream(), original(peer)):
@@ -262,7 +262,7 @@ def test_a_shard_of_a_subscription_is_the_partition_or_is_refused() -> None:
 
 def test_clients_that_know_of_partitions_get_the_first_if_they_name_none() -> None:
     """As those of the original, which then subscribe to the others too."""
-    fixture = a_world(partitions=3)
+    fixture = a_broker(partitions=3)
     for partition in range(3):
         produce(fixture, 2, partition=partition)
     peer = Peer(fixture)
@@ -278,7 +278,7 @@ def test_clients_that_know_of_partitions_get_the_first_if_they_name_none() -> No
 
 
 def test_an_id_that_the_client_chose_is_echoed() -> None:
-    peer = Peer(a_world())
+    peer = Peer(a_broker())
     stream = original(peer, client_flags=None)
     assert stream.ask({**SUBSCRIBE, "subscription_id": 2**64 - 1})["subscription_id"] == 2**64 - 1
     assert Events(peer.line.opened[0]).take().hello == 2**64 - 1
@@ -287,7 +287,7 @@ def test_an_id_that_the_client_chose_is_echoed() -> None:
 
 
 def test_ids_are_not_used_twice_at_any_connection() -> None:
-    peer = Peer(a_world())
+    peer = Peer(a_broker())
     other = Peer(peer.fixture, door=peer.door)
     numbers = [subscribe(each).take().hello for each in (peer, other, peer)]
     assert numbers == ["1", "2", "3"]
@@ -295,7 +295,7 @@ def test_ids_are_not_used_twice_at_any_connection() -> None:
 
 @pytest.mark.parametrize("start", ["earliest", {"offset": 0}])
 def test_from_the_first_event(start: object) -> None:
-    fixture = a_world(200)
+    fixture = a_broker(200)
     peer = Peer(fixture, FelixSettings(batch_events=64))
     events = subscribe(peer, original(peer), start=start).take()
     assert events.numbers == list(range(200))
@@ -305,7 +305,7 @@ def test_from_the_first_event(start: object) -> None:
 
 
 def test_from_an_offset_and_from_the_end() -> None:
-    fixture = a_world(10)
+    fixture = a_broker(10)
     peer = Peer(fixture)
     events = [subscribe(peer, original(peer), start={"offset": offset}) for offset in (7, 10)]
     produce(fixture)
@@ -313,7 +313,7 @@ def test_from_an_offset_and_from_the_end() -> None:
 
 
 def test_cursors_that_are_out_of_range() -> None:
-    fixture = a_world(10)
+    fixture = a_broker(10)
     trim(fixture, 4)
     peer = Peer(fixture)
     stream = original(peer)
@@ -329,7 +329,7 @@ def test_cursors_that_are_out_of_range() -> None:
 
 
 def test_what_the_stream_published_before_is_not_delivered_and_what_comes_after_is() -> None:
-    peer = Peer(a_world())
+    peer = Peer(a_broker())
     stream = peer.stream()
     stream.feed(publish(b"0"), SUBSCRIBE, publish(b"1"))
     peer.fixture.commit()
@@ -339,7 +339,7 @@ def test_what_the_stream_published_before_is_not_delivered_and_what_comes_after_
 
 def test_hello_and_the_reply_are_there_before_anything_is_replayed() -> None:
     calls: Calls = []
-    fixture = a_world(10, executor=later(calls), scheduler=LaterScheduler(calls))
+    fixture = a_broker(10, executor=later(calls), scheduler=LaterScheduler(calls))
     peer = Peer(fixture)
     events = subscribe(peer, start="earliest")
     assert len(events.stream.sent) == 1, "only the hello"
@@ -387,7 +387,7 @@ def test_if_it_could_not_be_kept_there_is_no_subscription(caplog: pytest.LogCapt
 
 
 def test_all_partitions_are_followed_and_offsets_are_not_told() -> None:
-    fixture = a_world(partitions=3)
+    fixture = a_broker(partitions=3)
     for partition in range(3):
         produce(fixture, 100, partition)
     peer = Peer(fixture)
@@ -400,14 +400,14 @@ def test_all_partitions_are_followed_and_offsets_are_not_told() -> None:
 
 
 def test_an_offset_of_several_partitions_is_refused() -> None:
-    peer = Peer(a_world(partitions=2))
+    peer = Peer(a_broker(partitions=2))
     reply = original(peer).ask({**SUBSCRIBE, "start": {"offset": 0}})
     assert reply["type"] == "error"
     assert "NAME#0" in reply["message"]
 
 
 def test_one_partition_of_a_topic() -> None:
-    fixture = a_world(partitions=2)
+    fixture = a_broker(partitions=2)
     produce(fixture, 5, 0)
     produce(fixture, 3, 1)
     peer = Peer(fixture)
@@ -423,7 +423,7 @@ def test_one_partition_of_a_topic() -> None:
 
 
 def test_a_connection_has_only_so_many_subscriptions() -> None:
-    peer = Peer(a_world(), FelixSettings(subscriptions=2))
+    peer = Peer(a_broker(), FelixSettings(subscriptions=2))
     stream = peer.stream()
     first = subscribe(peer, stream)
     subscribe(peer, stream)
@@ -435,7 +435,7 @@ def test_a_connection_has_only_so_many_subscriptions() -> None:
 
 
 def test_a_client_that_allows_no_more_streams_is_told() -> None:
-    peer = Peer(a_world(), streams=1)
+    peer = Peer(a_broker(), streams=1)
     stream = peer.stream()
     subscribe(peer, stream)
     assert "no more streams" in stream.ask(SUBSCRIBE)["message"]
@@ -447,7 +447,7 @@ def test_a_client_that_allows_no_more_streams_is_told() -> None:
 
 
 def test_a_frame_has_so_many_events_and_bytes() -> None:
-    fixture = a_world(10)
+    fixture = a_broker(10)
     peer = Peer(fixture, FelixSettings(batch_events=4))
     assert [len(frame) for frame in subscribe(peer, start="earliest").take().frames] == [4, 4, 2]
     peer = Peer(fixture, FelixSettings(batch_bytes=1024))
@@ -456,7 +456,7 @@ def test_a_frame_has_so_many_events_and_bytes() -> None:
 
 
 def test_a_gap_begins_a_new_frame() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     produce(fixture, 5, expires=[0, 0, fixture.now + 1, 0, 0])
     fixture.pass_time(1)
     peer = Peer(fixture)
@@ -467,7 +467,7 @@ def test_a_gap_begins_a_new_frame() -> None:
 
 @pytest.mark.parametrize("dialect", ["document", "original"])
 def test_what_does_not_fit_one_frame_is_in_several(dialect: str) -> None:
-    fixture = a_world()
+    fixture = a_broker()
     produce(fixture, 3000, size=4)
     peer = Peer(fixture, FelixSettings(max_frame=8192, batch_events=5000, batch_bytes=1 << 20))
     events = subscribe(peer, peer.stream() if dialect == "document" else original(peer), start="earliest")
@@ -478,7 +478,7 @@ def test_what_does_not_fit_one_frame_is_in_several(dialect: str) -> None:
 
 
 def test_what_is_before_and_behind_an_event_that_fits_no_frame_is_delivered() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     fixture.broker.produce.append(*HERE, "orders", 0, [b"0", b"1", bytes(70_000), b"3"])
     fixture.commit()
     peer = Peer(fixture, FelixSettings(max_frame=64 << 10, batch_bytes=1 << 20))
@@ -490,7 +490,7 @@ def test_what_is_before_and_behind_an_event_that_fits_no_frame_is_delivered() ->
 
 def test_a_stream_that_is_lost_before_it_is_broken_off_is_left_alone() -> None:
     calls: Calls = []
-    fixture = a_world(2, executor=later(calls), scheduler=LaterScheduler(calls))
+    fixture = a_broker(2, executor=later(calls), scheduler=LaterScheduler(calls))
     peer = Peer(fixture)
     events = subscribe(peer, original(peer), start="earliest")
     trim(fixture, 1)
@@ -513,7 +513,7 @@ def frame_sizes(stream: Stream) -> list[bytes]:
 
 @pytest.mark.parametrize("dialect", ["document", "original"])
 def test_an_event_that_fits_no_frame_is_left_out(dialect: str, caplog: pytest.LogCaptureFixture) -> None:
-    fixture = a_world()
+    fixture = a_broker()
     limit = 100_000
     peer = Peer(fixture, FelixSettings(max_frame=limit))
     events = subscribe(peer, peer.stream() if dialect == "document" else original(peer))
@@ -538,7 +538,7 @@ def test_an_event_that_fits_no_frame_is_left_out(dialect: str, caplog: pytest.Lo
 @pytest.mark.parametrize("dialect", ["document", "original"])
 def test_a_legal_publish_is_left_out_for_those_whose_frames_are_too_small_and_for_nobody_else(dialect: str) -> None:
     """13 MiB fit a frame of 16 MiB in binary, and not in Base64."""
-    fixture = a_world()
+    fixture = a_broker()
     peer = Peer(fixture)
     events = subscribe(peer, peer.stream() if dialect == "document" else original(peer))
     sender = original(peer)
@@ -568,7 +568,7 @@ def test_events_are_encoded_once_for_each_dialect(monkeypatch: pytest.MonkeyPatc
 
     count(Document)
     count(Original)
-    fixture = a_world()
+    fixture = a_broker()
     peers = [Peer(fixture, port=port) for port in range(50000, 50010)]
     subscribers = [subscribe(peer) for peer in peers for _ in range(10)]
     subscribers += [subscribe(peer, original(peer)) for peer in peers for _ in range(10)]
@@ -580,7 +580,7 @@ def test_events_are_encoded_once_for_each_dialect(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_thousand_subscribers() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     peer = Peer(fixture)
     stream = original(peer)
     subscribers = [subscribe(peer, stream) for _ in range(1000)]
@@ -594,7 +594,7 @@ def test_a_thousand_subscribers() -> None:
 
 
 def test_one_that_stops_reading_holds_little_and_loses_nothing_and_others_go_on() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     peer = Peer(fixture)
     stuck, fine = subscribe(peer, original(peer)), subscribe(peer, original(peer))
     stuck.stream.limit = 1000
@@ -614,7 +614,7 @@ def test_one_that_stops_reading_holds_little_and_loses_nothing_and_others_go_on(
 
 def test_a_replay_lets_others_have_a_turn() -> None:
     calls: Calls = []
-    fixture = a_world(20_000, executor=later(calls), scheduler=LaterScheduler(calls))
+    fixture = a_broker(20_000, executor=later(calls), scheduler=LaterScheduler(calls))
     peer = Peer(fixture)
     first, second = subscribe(peer, start="earliest"), subscribe(peer, start="earliest")
     seen: list[tuple[int, int]] = []
@@ -629,7 +629,7 @@ def test_a_replay_lets_others_have_a_turn() -> None:
 
 
 def test_a_replay_of_very_much_does_not_go_deep(monkeypatch: pytest.MonkeyPatch) -> None:
-    fixture = a_world()
+    fixture = a_broker()
     monkeypatch.setattr(subscriptions, "MAX_PER_TURN", 1)
     produce(fixture, 3_000)
     events = subscribe(Peer(fixture, FelixSettings(batch_events=1)), start="earliest")
@@ -670,7 +670,7 @@ def test_the_course_of_a_subscription(
     ],
 )
 def test_what_a_slow_subscriber_loses(slow: str, got: list[int]) -> None:
-    fixture = a_world()
+    fixture = a_broker()
     peer = Peer(fixture, FelixSettings(slow=slow, queue_events=10, batch_events=4))
     events, other = subscribe(peer).take(), subscribe(peer)
     events.stream.limit = 0
@@ -696,7 +696,7 @@ def test_what_a_slow_subscriber_loses(slow: str, got: list[int]) -> None:
 
 @pytest.mark.parametrize("slow", ["drop_old", "drop_new"])
 def test_what_was_asked_for_is_not_dropped(slow: str) -> None:
-    fixture = a_world(1000)
+    fixture = a_broker(1000)
     peer = Peer(fixture, FelixSettings(slow=slow, queue_events=10))
     assert subscribe(peer, start="earliest").take().numbers == list(range(1000))
     assert fixture.broker.metrics.broadcast_dropped == 0
@@ -710,7 +710,7 @@ def followers(fixture: BrokerFixture) -> int:
 
 
 def test_a_client_that_wants_no_more_gets_no_more() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     peer = Peer(fixture)
     events, other = subscribe(peer), subscribe(peer)
     events.stream.session.refused(0)
@@ -722,7 +722,7 @@ def test_a_client_that_wants_no_more_gets_no_more() -> None:
 
 
 def test_a_stream_that_is_lost_is_forgotten() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     peer = Peer(fixture)
     events = subscribe(peer)
     events.stream.session.lost()
@@ -733,7 +733,7 @@ def test_a_stream_that_is_lost_is_forgotten() -> None:
 
 def test_a_stream_that_is_lost_during_a_read_is_forgotten() -> None:
     calls: Calls = []
-    fixture = a_world(10, executor=later(calls), scheduler=LaterScheduler(calls))
+    fixture = a_broker(10, executor=later(calls), scheduler=LaterScheduler(calls))
     events = subscribe(Peer(fixture), start="earliest")
     events.stream.session.lost()
     run(calls)
@@ -741,7 +741,7 @@ def test_a_stream_that_is_lost_during_a_read_is_forgotten() -> None:
 
 
 def test_when_the_topic_is_deleted_the_stream_ends_behind_what_was_sent() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     peer = Peer(fixture)
     events, idle = subscribe(peer), subscribe(peer)
     produce(fixture, 2)
@@ -758,7 +758,7 @@ def test_when_the_topic_is_deleted_the_stream_ends_behind_what_was_sent() -> Non
 
 
 def test_when_the_topic_is_not_deleted_after_all_the_stream_does_not_end_as_if_it_were() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     peer = Peer(fixture)
     events = subscribe(peer)
     fault = fixture.fill_disk()
@@ -772,7 +772,7 @@ def test_when_the_topic_is_not_deleted_after_all_the_stream_does_not_end_as_if_i
 
 
 def test_at_shutdown_the_stream_is_left_without_an_end_so_that_clients_go_on_elsewhere() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     peer = Peer(fixture)
     events = subscribe(peer)
     produce(fixture, 2)
@@ -787,7 +787,7 @@ def test_at_shutdown_the_stream_is_left_without_an_end_so_that_clients_go_on_els
 
 
 def test_a_stream_that_was_ending_ends_also_at_shutdown() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     peer = Peer(fixture)
     events = subscribe(peer)
     fixture.broker.topics.delete(*HERE, "orders")
@@ -798,7 +798,7 @@ def test_a_stream_that_was_ending_ends_also_at_shutdown() -> None:
 
 
 def test_retention_that_overtakes_a_subscriber_breaks_the_stream_off(caplog: pytest.LogCaptureFixture) -> None:
-    fixture = a_world()
+    fixture = a_broker()
     peer = Peer(fixture)
     events = subscribe(peer, original(peer)).take()
     events.stream.limit = 10
@@ -843,7 +843,7 @@ def test_who_may_not_read_makes_nothing_come_into_being() -> None:
 
 
 def test_what_depended_on_a_change_that_failed_is_not_sent() -> None:
-    fixture = a_world(4)
+    fixture = a_broker(4)
     peer = Peer(fixture)
     stream = peer.stream()
     fault = fixture.fill_disk()
@@ -857,7 +857,7 @@ def test_what_depended_on_a_change_that_failed_is_not_sent() -> None:
 
 
 def test_what_depends_on_a_change_waits_for_it() -> None:
-    fixture = a_world(4)
+    fixture = a_broker(4)
     peer = Peer(fixture)
     stream = peer.stream()
     fixture.broker.topics.create(*HERE, "another", 1)
@@ -869,7 +869,7 @@ def test_what_depends_on_a_change_waits_for_it() -> None:
 
 
 def test_only_so_much_is_made_that_waits_for_a_change() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     fixture.broker.produce.append(*HERE, "orders", 0, [b"%d" % number + bytes(10_000) for number in range(200)])
     fixture.commit()
     peer = Peer(fixture)
@@ -891,7 +891,7 @@ def remove(fixture: BrokerFixture, offset: int) -> CommitGroup:
 
 
 def test_events_around_one_that_is_being_removed_wait_until_it_is() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     peer = Peer(fixture)
     events = subscribe(peer).take()
     events.stream.limit = 0
@@ -908,7 +908,7 @@ def test_events_around_one_that_is_being_removed_wait_until_it_is() -> None:
 def test_if_it_is_not_removed_after_all_nothing_behind_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscriptions, "MAX_PER_TURN", 1)
     calls: Calls = []
-    fixture = a_world(4, executor=later(calls), scheduler=LaterScheduler(calls))
+    fixture = a_broker(4, executor=later(calls), scheduler=LaterScheduler(calls))
     peer = Peer(fixture, FelixSettings(batch_events=1))
     events = subscribe(peer, start="earliest").take()
     fault = fixture.fill_disk()
@@ -944,7 +944,7 @@ def test_every_subscriber_gets_everything_once_and_in_order(
     steps: list[tuple[str, int]], batch_events: int, small: bool
 ) -> None:
     calls: Calls = []
-    fixture = a_world(5, executor=later(calls), scheduler=LaterScheduler(calls))
+    fixture = a_broker(5, executor=later(calls), scheduler=LaterScheduler(calls))
     if small:
         fixture.broker.fanout.budget.limit = 3_000
     peer = Peer(fixture, FelixSettings(batch_events=batch_events))
@@ -990,7 +990,7 @@ def test_every_subscriber_gets_everything_once_and_in_order(
 
 def test_auth_is_not_forgotten() -> None:
     """The identity of an event stream is that of the stream it was asked on."""
-    peer = Peer(a_world())
+    peer = Peer(a_broker())
     stream = peer.stream()
     stream.ask(auth())
     assert stream.ask({**SUBSCRIBE, "tenant_id": "t2"})["message"] == "tenant mismatch"
@@ -1002,7 +1002,7 @@ def test_auth_is_not_forgotten() -> None:
 @pytest.mark.parametrize("dialect", ["document", "original"])
 @pytest.mark.parametrize("limit", [64 << 10, 1000])
 def test_events_of_large_batches_are_delivered_as_they_were_published(dialect: str, limit: int) -> None:
-    peer = Peer(a_world(), FelixSettings(batch_bytes=limit))
+    peer = Peer(a_broker(), FelixSettings(batch_bytes=limit))
     events = subscribe(peer, None if dialect == "document" else original(peer))
     published = [[bytes([first + number]) * 300 for number in range(64)] for first in (0, 64, 128)]
     original(peer).all(*[batch(*each) for each in published])

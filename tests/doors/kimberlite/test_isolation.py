@@ -359,11 +359,11 @@ def _queries_in_another_scope(patch: pytest.MonkeyPatch) -> None:
 
 
 def _tables_of_all_tenants(patch: pytest.MonkeyPatch) -> None:
-    def known(desk: Any, *_: Any) -> dict[str, Any]:
-        found = desk._state_log.state.topics_by_id.values()
+    def known(capability: Any, *_: Any) -> dict[str, Any]:
+        found = capability._state_log.state.topics_by_id.values()
         return {topic.name: topic for topic in found if topic.scope != DEFAULT_SCOPE and not is_internal(topic.name)}
 
-    patch.setattr(QueryCapability, "names", lambda desk, number: sorted(known(desk, number)))
+    patch.setattr(QueryCapability, "names", lambda capability, number: sorted(known(capability, number)))
     patch.setattr(QueryCapability, "_known", known)
 
 

@@ -38,11 +38,11 @@ def test_every_other_request_has_a_reason() -> None:
 
 @pytest.mark.parametrize("kind", CHECKED, ids=lambda kind: kind.__name__)
 def test_a_request_is_denied_without_its_permission(kind: type[m.Message]) -> None:
-    world = BrokerFixture(access=AccessPolicy(True, [ADMINISTRATION]), audit=AuditPolicy(enabled=True))
-    new, _ = world.broker.keys.add(ADMINISTRATOR, KeyTerms("test", str(TENANT), (), roles=("Admin",)))
-    other, _ = world.broker.keys.add(ADMINISTRATOR, KeyTerms("other", str(TENANT), (), roles=("Admin",)))
-    world.commit()
-    peer = Peer(world, token=new.secret)
+    fixture = BrokerFixture(access=AccessPolicy(True, [ADMINISTRATION]), audit=AuditPolicy(enabled=True))
+    new, _ = fixture.broker.keys.add(ADMINISTRATOR, KeyTerms("test", str(TENANT), (), roles=("Admin",)))
+    other, _ = fixture.broker.keys.add(ADMINISTRATOR, KeyTerms("other", str(TENANT), (), roles=("Admin",)))
+    fixture.commit()
+    peer = Peer(fixture, token=new.secret)
     peer.ask(m.GetServerInfo())  # which shows the version of the client
     target = Target(TENANT, peer.create("secret"), key=other.secret, key_id=str(other.key.id))
     permission = HANDLERS[kind].permission

@@ -13,8 +13,8 @@ from penstock.wire.kimberlite import messages as m
 
 
 def peer_in(state: State, *, enforced: bool = False) -> Peer:
-    world = BrokerFixture(access=AccessPolicy(True, [ADMINISTRATION])) if enforced else BrokerFixture()
-    peer = Peer(world, greets=state is State.GREETED)
+    fixture = BrokerFixture(access=AccessPolicy(True, [ADMINISTRATION])) if enforced else BrokerFixture()
+    peer = Peer(fixture, greets=state is State.GREETED)
     assert peer.session._context.state is state  # type: ignore[attr-defined]
     return peer
 

@@ -31,9 +31,9 @@ DENIED = 403
 
 @pytest.mark.parametrize("kind", HANDLERS, ids=lambda kind: kind.__name__)
 def test_a_request_is_denied_without_its_permission(kind: type) -> None:
-    world = BrokerFixture(access=AccessPolicy(True, [ADMINISTRATION]))
-    world.broker.topics.create(ADMINISTRATOR, DEFAULT_SCOPE, "t", 1)
-    peer, request, permission = Peer(world, identity=ADMINISTRATOR), EXAMPLES[kind], HANDLERS[kind].permission
+    fixture = BrokerFixture(access=AccessPolicy(True, [ADMINISTRATION]))
+    fixture.broker.topics.create(ADMINISTRATOR, DEFAULT_SCOPE, "t", 1)
+    peer, request, permission = Peer(fixture, identity=ADMINISTRATOR), EXAMPLES[kind], HANDLERS[kind].permission
     if permission is not None:
         with without(permission):
             refused = peer.ask(request)

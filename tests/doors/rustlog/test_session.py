@@ -789,7 +789,7 @@ def test_errors_do_not_pile_up_either(fixture: BrokerFixture, request_: Request)
 
 
 @pytest.fixture
-def disk_world() -> BrokerFixture:
+def disk_broker() -> BrokerFixture:
     """Nothing stays in memory, so that every read goes to the disk; the test decides when it is done."""
     calls: list[Any] = []
     fixture = BrokerFixture(LogSettings(file_bytes=64 << 10, tail_bytes=0, cache_bytes=0), executor=later(calls))
@@ -808,62 +808,62 @@ def run(fixture: BrokerFixture) -> None:
 
 
 @both
-def test_while_a_read_is_at_the_disk_everything_behind_it_waits(disk_world: BrokerFixture, dialect: Dialect) -> None:
-    peer = Peer(disk_world, dialect)
+def test_while_a_read_is_at_the_disk_everything_behind_it_waits(disk_broker: BrokerFixture, dialect: Dialect) -> None:
+    peer = Peer(disk_broker, dialect)
     peer.send_requests(Ping(), Fetch("t", 0, 0, 6000), Ping(), Fetch("t", 0, 1, 6000), Produce("t", 0, [b"new"]))
     assert peer.replies() == [Pong()]
-    assert len(disk_world.options["calls"]) == 1
-    run(disk_world)
+    assert len(disk_broker.options["calls"]) == 1
+    run(disk_broker)
     first, pong = peer.replies()
     assert payloads(first)[0][:6] == b"0xxxxx"
     assert pong == Pong()
     assert peer.progressed
-    run(disk_world)
-    disk_world.commit()
+    run(disk_broker)
+    disk_broker.commit()
     second, produced = peer.replies()
     assert payloads(second)[0][:6] == b"1xxxxx"
     assert produced == ProduceResponse(40, 1)
     assert peer.session.held_bytes == 0
 
 
-def test_a_read_that_fails_is_told_and_the_connection_goes_on(disk_world: BrokerFixture) -> None:
-    for path in disk_world.disk.paths():
+def test_a_read_that_fails_is_told_and_the_connection_goes_on(disk_broker: BrokerFixture) -> None:
+    for path in disk_broker.disk.paths():
         if path.endswith(".journal"):
-            data = disk_world.disk.content(path)
-            disk_world.disk.replace(path, data.replace(b"xxxxx", b"xxxxy"))
-    peer = Peer(disk_world)
+            data = disk_broker.disk.content(path)
+            disk_broker.disk.replace(path, data.replace(b"xxxxx", b"xxxxy"))
+    peer = Peer(disk_broker)
     peer.send_requests(Fetch("t", 0, 0, BIG), Ping())
-    run(disk_world)
+    run(disk_broker)
     error, pong = peer.replies()
     assert error == Error(503, "Stored data is damaged")
     assert pong == Pong()
-    assert disk_world.broker.metrics.messages_fetched == 0
+    assert disk_broker.broker.metrics.messages_fetched == 0
 
 
-def test_a_connection_that_is_lost_while_it_reads_is_forgotten(disk_world: BrokerFixture) -> None:
-    peer = Peer(disk_world)
+def test_a_connection_that_is_lost_while_it_reads_is_forgotten(disk_broker: BrokerFixture) -> None:
+    peer = Peer(disk_broker)
     peer.send_requests(Fetch("t", 0, 0, BIG), Ping())
     peer.session.lost()
-    run(disk_world)
+    run(disk_broker)
     assert peer.sent == [] and not peer.closed
     assert peer.session.held_bytes == 0
-    assert disk_world.broker.metrics.messages_fetched == 0
+    assert disk_broker.broker.metrics.messages_fetched == 0
 
 
-def test_a_write_behind_a_read_is_not_carried_out_before_it(disk_world: BrokerFixture) -> None:
-    peer = Peer(disk_world)
+def test_a_write_behind_a_read_is_not_carried_out_before_it(disk_broker: BrokerFixture) -> None:
+    peer = Peer(disk_broker)
     peer.send_requests(Fetch("t", 0, 0, 1), Produce("t", 0, [b"new"]))
-    assert disk_world.broker.pending_bytes == 0
-    run(disk_world)
-    assert disk_world.broker.pending_bytes > 0
+    assert disk_broker.broker.pending_bytes == 0
+    run(disk_broker)
+    assert disk_broker.broker.pending_bytes > 0
 
 
-def test_a_shutdown_waits_for_a_read(disk_world: BrokerFixture) -> None:
-    peer = Peer(disk_world)
+def test_a_shutdown_waits_for_a_read(disk_broker: BrokerFixture) -> None:
+    peer = Peer(disk_broker)
     peer.send_requests(Fetch("t", 0, 0, 1), Ping())
     peer.session.stop()
     assert not peer.closed
-    run(disk_world)
+    run(disk_broker)
     assert len(peer.replies()) == 2
     assert peer.closed
 

@@ -103,7 +103,7 @@ def test_at_every_position_a_stream_holds_what_had_been_appended_by_then(
     assert rows(stream) == rows(stream, directory.broker.position) == sorted((p, o) for _, _, p, o in history)
 
 
-def test_a_stream_that_was_surveyed_later_is_shown_as_of_the_position_that_the_statement_sees(
+def test_a_stream_whose_view_was_read_later_is_shown_as_of_the_position_that_the_statement_sees(
     fixture: SqlFixture,
 ) -> None:
     directory = fixture.directory
