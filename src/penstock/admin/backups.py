@@ -108,7 +108,7 @@ class BackupRoutes:
             broker.tables.jobs.hold(now + FREEZE_US)
             self._busy, self._frozen = True, None
             self._id += 1
-            job.withdraw = lambda: self._withdraw(job)
+            job.on_cancel(lambda: self._withdraw(job))
             return self._freeze(Deferred(work, self._finish))
 
         job = self._jobs.start(request.identity, "backup.create", request.scope, "", steps)

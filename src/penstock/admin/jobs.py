@@ -82,9 +82,17 @@ class Job:
         self.scope = scope
         self.progress = view.progress
         self.steps: Steps | None = None
-        self.withdraw: Callable[[], bool] = lambda: True  # False: it cannot be cancelled now
+        self._withdraw: Callable[[], bool] = lambda: True
         self.records: list[Any] = []  # of a search
         self.bytes = 0  # approximate size of `records`
+
+    def on_cancel(self, withdraw: Callable[[], bool]) -> None:
+        """Call this when the job is cancelled; if it returns False, the job cannot be cancelled now."""
+        self._withdraw = withdraw
+
+    def withdraw(self) -> bool:
+        """Withdraw what the job waits for. False if it cannot be cancelled now."""
+        return self._withdraw()
 
     def describe_work(self) -> dict[str, str]:
         kind = f"job {self.view.kind}"

@@ -64,7 +64,8 @@ class RepairRoutes:
             else:
                 tables.repair(identity, scope, topic, checksums=request.body.checksums)
                 self._broker.audit.note(identity, "table.repair", scope=scope, resource=topic, action="repair")
-            watch, job.withdraw = tables.watch(identity, scope, topic, partial(_report_progress, job), verify=verify)
+            watch, withdraw = tables.watch(identity, scope, topic, partial(_report_progress, job), verify=verify)
+            job.on_cancel(withdraw)
 
             def wait() -> Steps:
                 status: RepairStatus = yield watch
