@@ -17,8 +17,19 @@ from tests.spark.cluster import MASTER, PAGE, Cluster
 from tests.spark.java import needs_java
 
 from penstock.clients.rustlog import Client
+from penstock.spark.worker_environment import ADDED_BY_STREAMS
 
 pytestmark = [needs_java, pytest.mark.spark]
+
+PROBE = """
+from pathlib import Path
+from pyspark.sql import SparkSession
+from penstock.spark.pipelines.project import current
+from penstock.spark.worker_environment import variables
+
+Path(current().local, "variables").write_text(" ".join(variables(SparkSession._instantiatedSession)))
+"""
+"""A part of a declarative pipeline, which runs before the first flow starts."""
 
 BAD = [b"not json", b'{"order_id": "only an id"}']
 
@@ -74,7 +85,10 @@ def test_a_declarative_pipeline_runs_here_and_goes_on_on_a_cluster(tmp_path: Pat
             client.produce("page_views", 0, [shop.page_view(number) for number in range(30)])
             client.produce("payments", 0, [shop.payment(number, number // 60) for number in range(1, 200)])
 
+        (project / "transformations" / "probe.py").write_text(PROBE)
         said = shop.run("run", project)
+        assert set((project / "state" / "variables").read_text().split()) >= set(ADDED_BY_STREAMS)
+        (project / "transformations" / "probe.py").unlink()
         assert "bronze: completed" in said
         assert "bronze: 432 rows" in said and "lag 0 (orders/0=0 orders/1=0 page_views/0=0" in said
         assert len(rows(project, "bronze")) == 432

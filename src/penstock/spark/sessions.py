@@ -11,6 +11,8 @@ import sys
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
+from penstock.spark import worker_environment
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -58,6 +60,7 @@ def register(spark: SparkSession) -> None:
 
     check_workers(spark)
     spark.dataSource.register(PenstockDataSource)
+    worker_environment.complete(spark)
 
 
 def session(name: str = "penstock", **settings: str) -> SparkSession:
@@ -78,6 +81,7 @@ def session(name: str = "penstock", **settings: str) -> SparkSession:
         builder = builder.config(key, value)
     made = builder.getOrCreate()
     check_workers(made)
+    worker_environment.complete(made)
     return made
 
 

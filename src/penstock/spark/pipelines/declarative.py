@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.spark import worker_environment
 from penstock.spark.pipelines.project import SPECS, Project, ProjectError
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def run(spark: SparkSession, project: Project, refresh: Refresh, tell: Callable[
     path = specification(project)
     os.chdir(project.directory)
     sys.path.insert(0, project.directory)  # its parts share modules
-    last = ""
+    last, cause = "", ""
     try:
         spec = load_pipeline_spec(path)
         graph = create_dataflow_graph(
@@ -73,12 +74,13 @@ def run(spark: SparkSession, project: Project, refresh: Refresh, tell: Callable[
         )
         for event in events:
             last = _message(event) or last
+            cause = worker_environment.remedy(last) or cause
             if last and "pipeline_event_result" in event:
                 tell(last)
     except PySparkException as error:
-        raise RunFailed(str(error)) from error
+        raise RunFailed((cause or worker_environment.remedy(str(error))) + str(error)) from error
     if "FAILED" in last:
-        raise RunFailed(last)
+        raise RunFailed(cause + last)
 
 
 def _message(event: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+from penstock.spark import worker_environment
 from penstock.spark.sessions import with_retries, worker_settings
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ def open_session(project: Project, master: str | None, *, connect: bool) -> RunS
     classic = builder.getOrCreate()
     jvm = cast(Any, classic)._jvm
     jvm.java.lang.System.setProperty("derby.stream.error.file", os.path.join(project.local, "derby.log"))
+    worker_environment.complete(classic)  # flows of a declarative pipeline start at the same time
     if not connect:
         return RunSession(classic, classic)
     port = getattr(getattr(jvm, CONNECT_SERVICE), "MODULE$").localPort()
