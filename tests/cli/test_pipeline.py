@@ -117,10 +117,32 @@ def test_logs_are_followed_until_somebody_has_enough(tmp_path: Path) -> None:
         with log.open("a") as stream:
             stream.write("after\n")
         assert process.stdout.readline() == "after\n"
+        log.rename(log.with_suffix(".log.1"))  # as the next run does with a large one
+        log.write_text("of the next run\n")
+        assert process.stdout.readline() == "of the next run\n"
     finally:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
     assert process.returncode == 0
+
+
+def test_looking_and_resetting_take_no_password(tmp_path: Path) -> None:
+    """Whoever operates a pipeline does not need what its code connects with."""
+    folder = continuous(tmp_path)
+    file = tmp_path / "shop" / "pipeline.toml"
+    file.write_text(file.read_text().replace("[broker]", '[broker]\npassword = "${NOT_SET_ANYWHERE}"', 1))
+    checkpoint = tmp_path / "shop" / "state" / "checkpoints" / "orders"
+    for name in ("offsets", "commits"):
+        (checkpoint / name).mkdir(parents=True)
+    (checkpoint / "offsets" / "0").write_text('v1\n{"batchTimestampMs":1}\n{"orders": {"0": 3}}')
+    (checkpoint / "commits" / "0").write_text("v1\n{}")
+    (tmp_path / "shop" / "state" / "spark.log").write_text("a line\n")
+    assert "orders/0" in penstock("pipeline", "status", folder).stdout
+    assert penstock("pipeline", "logs", folder).stdout == "a line\n"
+    assert "not running" in penstock("pipeline", "stop", folder).stdout
+    assert penstock("pipeline", "report", folder).returncode == 0
+    assert penstock("pipeline", "reset", folder, "--yes").returncode == 0
+    assert "NOT_SET_ANYWHERE, which is not set" in penstock("pipeline", "run", folder).stderr
 
 
 def test_stop_ends_the_runner_and_nobody_else(tmp_path: Path) -> None:

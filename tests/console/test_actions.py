@@ -561,8 +561,11 @@ def test_restart_a_pipeline(scene: Scene) -> None:
     is left to whoever started it (`tests/cli/test_pipeline.py`)."""
     if refused(scene, "/pipelines", "POST", "/pipelines/shop/restart"):
         return
-    with running_pipeline(scene.data, {"0": 3}) as runner:
+    with running_pipeline(scene.data, {"0": 3}, failed="totals") as runner:
         scene.open("/pipelines")
+        expect(scene.row("totals")).to_contain_text("quarantined")
+        expect(scene.page.get_by_text("totals, restarted 4 times; last failure")).to_be_visible()
+        expect(scene.page.get_by_text("ValueError: no luck")).to_be_visible()
         dialog = scene.ask("Restart…")
         expect(dialog).to_contain_text("The process that runs shop finishes its batch and ends")
         scene.do(dialog, "Restart the pipeline", ("POST", "/pipelines/shop/restart"))

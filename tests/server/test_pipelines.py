@@ -12,12 +12,12 @@ from tests.admin.api_peer import api_peer
 from tests.broker.broker_fixture import BrokerFixture
 
 from penstock.admin.environment import Environment
-from penstock.broker.names import DEFAULT_SCOPE
+from penstock.broker.names import DEFAULT_SCOPE, Scope
 from penstock.broker.security.access import ANONYMOUS
 from penstock.broker.security.audit_event import AuditPolicy
 from penstock.config.settings import Settings
-from penstock.server.pipelines import pipeline_views, restart_pipeline
-from penstock.spark.pipelines.location import PipelineLocation, RunState
+from penstock.server.pipelines import pipeline_scopes, pipeline_views, restart_pipeline
+from penstock.spark.pipelines.location import FlowTrouble, PipelineLocation, RunState
 from penstock.spark.pipelines.scaffold import write_project
 
 
@@ -39,7 +39,7 @@ def test_a_pipeline_is_shown_with_its_queries_and_their_lag(tmp_path: Path) -> N
     fixture.broker.topics.create(ANONYMOUS, DEFAULT_SCOPE, "orders", 1)
     fixture.broker.produce.append(ANONYMOUS, DEFAULT_SCOPE, "orders", 0, [b"{}"] * 5)
     fixture.commit()
-    environment = Environment(pipelines=lambda ends: pipeline_views(Settings(), str(tmp_path), ends))
+    environment = environment_of(tmp_path)
     with PipelineLocation(str(directory / "state")) as place:
         place.write(RunState(1, "continuous", 1.0, "local[2]", "running"))
         (shop,) = api_peer(fixture, environment=environment).ask("GET", "/api/v1/pipelines").json["items"]
@@ -47,15 +47,54 @@ def test_a_pipeline_is_shown_with_its_queries_and_their_lag(tmp_path: Path) -> N
     (query,) = shop["queries"]
     assert (query["name"], query["batch"], query["lag"]) == ("totals", 0, 2)
     assert query["partitions"] == [{"topic": "orders", "partition": 0, "position": 3, "lag": 2}]
-    (shop,) = pipeline_views(Settings(), str(tmp_path), lambda _: {})
+    (shop,) = pipeline_views(Settings(), str(tmp_path), lambda *_: {})
     assert (shop.running, shop.phase) == (False, "killed")
 
 
+def environment_of(tmp_path: Path) -> Environment:
+    return Environment(
+        pipelines=lambda ends: pipeline_views(Settings(), str(tmp_path), ends),
+        pipeline_scopes=lambda: pipeline_scopes(Settings(), str(tmp_path)),
+    )
+
+
+def test_failures_of_queries_are_shown_and_of_an_ended_run_none_is_running(tmp_path: Path) -> None:
+    """Also a query that failed before its first batch, which has no checkpoint."""
+    directory = project(tmp_path)
+    state = RunState(1, "continuous", 1.0, "local[2]", "running", flows={"totals": "running", "early": "quarantined"})
+    state.troubles = {"early": FlowTrouble(4, "Spark said\nTraceback (most recent call last):\n  x\nValueError: no\n")}
+    peer = api_peer(BrokerFixture(), environment=environment_of(tmp_path))
+    with PipelineLocation(str(directory / "state")) as place:
+        place.write(state)
+        (shop,) = peer.ask("GET", "/api/v1/pipelines").json["items"]
+        found = {each["name"]: (each["state"], each["restarts"], each["error"]) for each in shop["queries"]}
+        assert found == {"early": ("quarantined", 4, "ValueError: no"), "totals": ("running", 0, "")}
+        state.ended = 2.0
+        place.write(state)
+    (shop,) = peer.ask("GET", "/api/v1/pipelines").json["items"]
+    assert {each["name"]: each["state"] for each in shop["queries"]} == {"early": "quarantined", "totals": "stopped"}
+
+
+def test_lag_is_that_in_the_pipelines_own_tenant_and_needs_no_password(tmp_path: Path) -> None:
+    file = project(tmp_path) / "pipeline.toml"
+    scope = 'tenant = "acme"\npassword = "${NOT_SET_ANYWHERE}"\n'
+    file.write_text(file.read_text().replace("[broker]", "[broker]\n" + scope, 1))
+    fixture = BrokerFixture()
+    for name, records in (("default", 5), ("acme", 9)):
+        fixture.broker.topics.create(ANONYMOUS, Scope(name, "default"), "orders", 1)
+        fixture.broker.produce.append(ANONYMOUS, Scope(name, "default"), "orders", 0, [b"{}"] * records)
+    fixture.commit()
+    (shop,) = api_peer(fixture, environment=environment_of(tmp_path)).ask("GET", "/api/v1/pipelines").json["items"]
+    assert (shop["unreadable"], [query["lag"] for query in shop["queries"]]) == ("", [6])
+
+
 def test_a_folder_that_cannot_be_read_says_why_and_none_is_none(tmp_path: Path) -> None:
-    assert pipeline_views(Settings(), str(tmp_path), lambda _: {}) == ()
+    assert pipeline_views(Settings(), str(tmp_path), lambda *_: {}) == ()
+    assert pipeline_scopes(Settings(), str(tmp_path)) == ()
     (tmp_path / "pipeline").mkdir()
     (tmp_path / "pipeline" / "pipeline.toml").write_text("name =")
-    (broken,) = pipeline_views(Settings(), str(tmp_path), lambda _: {})
+    (broken,) = pipeline_views(Settings(), str(tmp_path), lambda *_: {})
+    assert pipeline_scopes(Settings(), str(tmp_path)) == ()
     assert "pipeline.toml" in broken.unreadable
 
 
@@ -85,7 +124,7 @@ def test_nothing_of_spark_is_loaded(tmp_path: Path) -> None:
     code = (
         "import sys; from penstock.config.settings import Settings\n"
         "from penstock.server.pipelines import pipeline_views\n"
-        "assert pipeline_views(Settings(), sys.argv[1], lambda _: {}); "
+        "assert pipeline_views(Settings(), sys.argv[1], lambda *_: {}); "
         "print([name for name in sys.modules if name.split('.')[0] in ('pyspark', 'py4j')])"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60)

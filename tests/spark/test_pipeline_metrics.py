@@ -48,6 +48,12 @@ def test_what_is_written_while_it_runs_and_after() -> None:
     after = samples(render("shop", state(ended=9.0), [], 10.0))
     assert after["penstock_pipeline_up", ""] == 0 and after["penstock_pipeline_flow_up", "orders"] == 0
     assert ("penstock_pipeline_flow_rows_total", "orders") not in after
+    failed = state(ended=9.0)
+    failed.phase = "failed"
+    assert (
+        after["penstock_pipeline_failed", ""],
+        samples(render("shop", failed, [], 1.0))["penstock_pipeline_failed", ""],
+    ) == (0, 1)
 
 
 def test_a_lag_that_is_unknown_is_left_out(tmp_path: Path) -> None:

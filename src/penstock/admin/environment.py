@@ -48,10 +48,10 @@ class PipelinePartition(msgspec.Struct):
 
 
 class PipelineQuery(msgspec.Struct):
-    """A query of a pipeline, from its checkpoint."""
+    """A query of a pipeline, from its checkpoint and the state of the run."""
 
     name: str
-    state: str  # its last state, if the pipeline is one that runs to completion; otherwise empty
+    state: str  # in the current or last run; empty: unknown
     rows: int | None  # since its first start; null: it does not read topics
     rate: float | None  # rows a second, over the last batches
     batch: int | None  # the last completed one
@@ -59,6 +59,8 @@ class PipelineQuery(msgspec.Struct):
     lag: int | None
     eta: float | None  # seconds until it has caught up, at its recent rate
     partitions: list[PipelinePartition]
+    restarts: int = 0  # in the current or last run
+    error: str = ""  # the essential line of its last failure in that run
 
 
 class PipelineView(msgspec.Struct):
@@ -91,8 +93,8 @@ class ConfigValue(msgspec.Struct):
     origin: str  # default, file, environment or flag
 
 
-Ends: TypeAlias = Callable[[Collection[str]], Mapping[tuple[str, int], int]]
-"""The ends of topics: by topic and partition, the offset of the next record."""
+Ends: TypeAlias = Callable[[tuple[str, str], Collection[str]], Mapping[tuple[str, int], int] | None]
+"""The ends of topics in a tenant and namespace, by topic and partition: the next offset. None: unknown."""
 
 
 def _nothing() -> Sequence[Any]:
@@ -122,5 +124,6 @@ class Environment:
     config: Callable[[], Sequence[ConfigValue]] = _nothing
     data_dir: str = ""  # of a running broker
     pipelines: Callable[[Ends], Sequence[PipelineView]] = _no_pipelines  # reads files: on a thread
+    pipeline_scopes: Callable[[], Collection[tuple[str, str]]] = _nothing  # of their topics; reads files too
     restart_pipeline: Callable[[str], int | None] = _no_pipeline  # the same; None: it is not running
     api: object = None  # the API of this broker, created on first use

@@ -11,8 +11,9 @@ from collections.abc import Collection, Mapping
 from penstock.admin.environment import Environment, PipelineRestart, PipelineView
 from penstock.admin.paging import Page, PageQuery, cut
 from penstock.broker.broker import Broker
-from penstock.broker.names import DEFAULT_SCOPE
+from penstock.broker.names import Scope
 from penstock.broker.runtime.executor import Deferred
+from penstock.broker.security.access import Identity
 from penstock.doors.http.errors import HttpError
 from penstock.doors.http.replies import Outcome, json_reply
 from penstock.doors.http.router import Request, Route
@@ -41,21 +42,25 @@ class PipelineRoutes:
     def list(self, request: Request) -> Outcome:
         """For administrators of all tenants: a pipeline may use topics of any tenant."""
         self._broker.require_operator(request.identity)
-        topics = {topic.name: topic.partitions for topic in self._broker.topics.list(request.identity, DEFAULT_SCOPE)}
-        bounds = self._broker.topics.bounds(request.identity, DEFAULT_SCOPE, list(topics))
-        known = {
+
+        def in_scopes(scopes: Collection[tuple[str, str]]) -> Outcome:
+            known = {place: self._ends(request.identity, Scope(*place)) for place in scopes}
+
+            def look() -> Page[PipelineView]:
+                views = self._environment.pipelines(lambda place, _: known.get(place))
+                return cut(views, lambda view: view.name, request.query)
+
+            return Deferred(look, json_reply)
+
+        return Deferred(self._environment.pipeline_scopes, in_scopes)
+
+    def _ends(self, identity: Identity, scope: Scope) -> Mapping[tuple[str, int], int]:
+        names = [topic.name for topic in self._broker.topics.list(identity, scope)]
+        return {
             (name, partition): each.high_watermark
-            for name, of_topic in bounds.items()
+            for name, of_topic in self._broker.topics.bounds(identity, scope, names).items()
             for partition, each in enumerate(of_topic)
         }
-
-        def ends(_: Collection[str]) -> Mapping[tuple[str, int], int]:
-            return known
-
-        def look() -> Page[PipelineView]:
-            return cut(self._environment.pipelines(ends), lambda view: view.name, request.query)
-
-        return Deferred(look, json_reply)
 
     def restart(self, request: Request) -> Outcome:
         self._broker.require_operator(request.identity)

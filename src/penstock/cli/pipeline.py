@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import signal
@@ -29,6 +30,7 @@ from penstock.spark.pipelines.location import (
     RunState,
     ask_to_restart,
     ask_to_stop,
+    flow_phases,
     is_running,
     read_state,
     restart_is_due,
@@ -68,7 +70,6 @@ LOOK_SECONDS = 1.0
 TAIL_BYTES = 4 << 20  # of a log, from its end, in which the last lines are searched
 RESTART_SECONDS = (1.0, 60.0)  # after Spark was killed: first and maximum wait
 HEALTHY_SECONDS = 300.0
-UNDER_WAY = ("queued", "planning", "starting", "running", "restarting")
 
 
 @app.command()
@@ -148,11 +149,11 @@ def status(directory: Directory = ".", broker: Broker = None, output: OutputOpti
 
     penstock pipeline status shop
     """
-    project = _project(directory, broker)
+    project = _project(directory, broker, connects=False)
     state = read_state(project.local)
     flows = _watch(project).look()
     running = is_running(project.local)
-    phases = _phases(state, running)
+    phases = flow_phases(state, running)
     if output is not Output.TABLE:
         show_json(output, status_document(project.name, state, running, flows, phases))
         return
@@ -172,7 +173,7 @@ def report(directory: Directory = ".") -> None:
 
     penstock pipeline report shop
     """
-    project = _project(directory, None)
+    project = _project(directory, None, connects=False)
     try:
         typer.echo(write_report(project))
     except ProjectError as error:
@@ -189,16 +190,13 @@ def logs(
 
     penstock pipeline logs shop
     """
-    path = os.path.join(_project(directory, None).local, LOG)
+    path = os.path.join(_project(directory, None, connects=False).local, LOG)
     try:
         with open(path, "rb") as stream:
             for line in tail(stream, lines):
                 typer.echo(line.decode(errors="replace"), nl=False)
-            while follow:
-                text = stream.read(1 << 16)
-                typer.echo(text.decode(errors="replace"), nl=False)
-                if not text:
-                    time.sleep(0.25)
+            if follow:
+                _follow(path, stream)
     except FileNotFoundError:
         fail(f"{path}: there is no log; the pipeline has never run")
     except KeyboardInterrupt:
@@ -214,7 +212,7 @@ def stop(
 
     penstock pipeline stop shop
     """
-    project = _project(directory, None)
+    project = _project(directory, None, connects=False)
     pid = ask_to_stop(project.local)
     if pid is None:
         if is_running(project.local):
@@ -235,7 +233,7 @@ def restart(
 
     penstock pipeline restart shop
     """
-    project = _project(directory, None)
+    project = _project(directory, None, connects=False)
     pid = ask_to_restart(project.local)
     if pid is None:
         if is_running(project.local):
@@ -264,7 +262,7 @@ def reset(
 
     penstock pipeline reset shop --yes
     """
-    project = _project(directory, None)
+    project = _project(directory, None, connects=False)
     if project.file.kind == "declarative":
         fail(f"a declarative pipeline begins anew with: penstock pipeline run {directory} --full-refresh-all", 2)
     try:
@@ -294,13 +292,6 @@ def _said(state: RunState | None, running: bool) -> str:
     return f"{state.phase} at {clock(state.ended)}, after {seconds_text(state.ended - state.started)}{tail}"
 
 
-def _phases(state: RunState | None, running: bool) -> dict[str, str]:
-    """The phase of each flow. After a run has ended, no flow is running, whatever its last phase was."""
-    if state is None or running:
-        return {} if state is None else state.flows
-    return {flow: "stopped" if phase in UNDER_WAY else phase for flow, phase in state.flows.items()}
-
-
 def tail(stream: BinaryIO, lines: int) -> list[bytes]:
     """The last lines of a file, which is then positioned at its end."""
     size = stream.seek(0, os.SEEK_END)
@@ -309,10 +300,24 @@ def tail(stream: BinaryIO, lines: int) -> list[bytes]:
     return found[-lines:] if lines else []
 
 
-def _project(directory: str, broker: str | None) -> Project:
+def _follow(path: str, stream: BinaryIO) -> None:
+    """Print what is added to a log, also to the one that replaces it when it has become large (`Driver`)."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    with contextlib.ExitStack() as opened:
+        while True:
+            is_old = os.path.exists(path) and not os.path.samestat(os.stat(path), os.fstat(stream.fileno()))
+            text = stream.read(1 << 16)
+            typer.echo(decoder.decode(text), nl=False)
+            if not text and is_old:
+                stream = opened.enter_context(open(path, "rb"))
+            elif not text:
+                time.sleep(0.25)
+
+
+def _project(directory: str, broker: str | None, *, connects: bool = True) -> Project:
     environment = dict(os.environ) | ({ENV_BROKER: broker} if broker else {})
     try:
-        return load(directory, environment)
+        return load(directory, environment, connects=connects)
     except ProjectError as error:
         fail(error)
 

@@ -13,6 +13,7 @@ from penstock.config.settings import Settings
 
 if TYPE_CHECKING:
     from penstock.flight.log import TopicPartition
+    from penstock.spark.pipelines.location import FlowTrouble
     from penstock.spark.pipelines.progress import FlowProgress
     from penstock.spark.pipelines.project import Project
 
@@ -27,10 +28,23 @@ def pipeline_views(settings: Settings, data_dir: str, ends: Ends) -> Sequence[Pi
     from penstock.spark.pipelines.project import ProjectError, load
 
     try:
-        return (_view(load(directory, os.environ), ends),)
+        return (_view(load(directory, os.environ, connects=False), ends),)
     except ProjectError as error:
         name = os.path.basename(os.path.abspath(directory))
         return (PipelineView(name, "", directory, False, "", None, None, "", [], str(error)),)
+
+
+def pipeline_scopes(settings: Settings, data_dir: str) -> Collection[tuple[str, str]]:
+    """The tenants and namespaces of their topics. Reads files: not on the event loop."""
+    directory = _directory(settings, data_dir)
+    if not os.path.exists(os.path.join(directory, "pipeline.toml")):
+        return ()
+    from penstock.spark.pipelines.project import ProjectError, load
+
+    try:
+        return (load(directory, os.environ, connects=False).scope,)
+    except ProjectError:
+        return ()
 
 
 def restart_pipeline(settings: Settings, data_dir: str, name: str) -> int | None:
@@ -40,7 +54,7 @@ def restart_pipeline(settings: Settings, data_dir: str, name: str) -> int | None
     from penstock.spark.pipelines.project import ProjectError, load
 
     try:
-        project = load(_directory(settings, data_dir), os.environ)
+        project = load(_directory(settings, data_dir), os.environ, connects=False)
     except ProjectError as error:
         raise LookupError(name) from error
     if project.name != name:
@@ -53,21 +67,26 @@ def _directory(settings: Settings, data_dir: str) -> str:
 
 
 def _view(project: Project, ends: Ends) -> PipelineView:
-    from penstock.spark.pipelines.location import is_running, read_state
-    from penstock.spark.pipelines.progress import Watch
+    from penstock.spark.pipelines.location import flow_phases, is_running, read_state
+    from penstock.spark.pipelines.progress import FlowProgress, Watch
 
     state, running = read_state(project.local), is_running(project.local)
 
-    def known(topics: Collection[str]) -> Mapping[TopicPartition, int]:
+    def known(topics: Collection[str]) -> Mapping[TopicPartition, int] | None:
         from penstock.flight.log import TopicPartition
 
-        return {TopicPartition(*place): end for place, end in ends(topics).items() if place[0] in topics}
+        found = ends(project.scope, topics)
+        if found is None:
+            return None
+        return {TopicPartition(*place): end for place, end in found.items() if place[0] in topics}
 
-    flows = Watch(project.checkpoints, known).look()
+    flows = {flow.name: flow for flow in Watch(project.checkpoints, known).look()}
     phase = "" if state is None else state.phase
     if state is not None and not running and state.ended is None:
         phase = "killed"
-    words = {} if state is None else state.flows
+    words = flow_phases(state, running)
+    troubles = {} if state is None else state.troubles
+    without_batch = {name: FlowProgress(name, None, None, None, None, ()) for name in words if name not in flows}
     return PipelineView(
         project.name,
         project.file.kind,
@@ -77,12 +96,18 @@ def _view(project: Project, ends: Ends) -> PipelineView:
         None if state is None else state.started,
         None if state is None else state.ended,
         "" if state is None else state.error,
-        [_query(flow, words.get(flow.name, "")) for flow in flows],
+        [
+            _query(flow, words.get(name, ""), troubles.get(name))
+            for name, flow in sorted((flows | without_batch).items())
+        ],
     )
 
 
-def _query(flow: FlowProgress, state: str) -> PipelineQuery:
+def _query(flow: FlowProgress, state: str, trouble: FlowTrouble | None) -> PipelineQuery:
+    from penstock.spark.pipelines.supervision import first_line
+
     return PipelineQuery(
         *(flow.name, state, flow.rows, flow.rate, flow.batch, flow.committed, flow.lag, flow.eta),
         [PipelinePartition(*each.place, each.position, each.lag) for each in flow.partitions],
+        *((0, "") if trouble is None else (trouble.restarts, first_line(trouble.error))),
     )

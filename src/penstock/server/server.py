@@ -36,7 +36,7 @@ from penstock.server.exposure import exposed_secrets, refuse_exposed_doors
 from penstock.server.figures import ProcessFigures
 from penstock.server.forwarding import Forwarding, Waiting, close_all
 from penstock.server.maintenance import maintain
-from penstock.server.pipelines import pipeline_views, restart_pipeline
+from penstock.server.pipelines import pipeline_scopes, pipeline_views, restart_pipeline
 from penstock.server.stale_reads import StaleReads
 from penstock.server.storage import Standby
 from penstock.server.telemetry import Telemetry
@@ -95,6 +95,7 @@ class Server:
             lambda: config_values(self.config),
             self.data_dir,
             lambda ends: pipeline_views(self.settings, self.data_dir, ends),
+            lambda: pipeline_scopes(self.settings, self.data_dir),
             lambda name: restart_pipeline(self.settings, self.data_dir, name),
         )
 

@@ -44,6 +44,16 @@ class RunState(msgspec.Struct):
     troubles: dict[str, FlowTrouble] = {}
 
 
+UNDER_WAY = ("queued", "planning", "starting", "running", "restarting")  # phases of flows
+
+
+def flow_phases(state: RunState | None, running: bool) -> dict[str, str]:
+    """The phase of each flow. After a run has ended, no flow is running, whatever its last phase was."""
+    if state is None or running:
+        return {} if state is None else state.flows
+    return {flow: "stopped" if phase in UNDER_WAY else phase for flow, phase in state.flows.items()}
+
+
 class PipelineBusy(Exception):
     """Another run holds this directory. The text names it."""
 

@@ -13,7 +13,7 @@ RETRY_SECONDS: Final = 10.0  # between two attempts to reach a log
 
 
 def log_ends(project: Project) -> Callable[[Collection[str]], Ends | None]:
-    """A function that returns the ends of these topics; None if there is no response."""
+    """A function that returns the ends of these topics; None if there is no response, or no password here."""
     from penstock.flight.connect import connect
     from penstock.flight.errors import FlightLogError
 
@@ -21,7 +21,7 @@ def log_ends(project: Project) -> Callable[[Collection[str]], Ends | None]:
 
     def ends(topics: Collection[str]) -> Ends | None:
         nonlocal again
-        if time.monotonic() < again:
+        if not project.broker or time.monotonic() < again:
             return None
         try:
             return {place: bounds.high_watermark for place, bounds in connect(project.broker).bounds(topics).items()}

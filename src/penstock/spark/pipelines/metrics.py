@@ -22,6 +22,7 @@ Sample = tuple[dict[str, str], float]
 
 _HELP: Final = {
     "penstock_pipeline_up": ("gauge", "1 while the pipeline runs, 0 after it ended."),
+    "penstock_pipeline_failed": ("gauge", "1 if the run ended with an error."),
     "penstock_pipeline_written_timestamp_seconds": ("gauge", "When these metrics were written."),
     "penstock_pipeline_flow_up": ("gauge", "1 while the flow runs, 0 while it waits for a restart or has ended."),
     "penstock_pipeline_flow_quarantined": ("gauge", "1 if the flow failed so often that it is not started again."),
@@ -42,6 +43,7 @@ def render(name: str, state: RunState, flows: Sequence[FlowProgress], now: float
             samples[f"penstock_pipeline_{metric}"].append(({"pipeline": name} | labels, value))
 
     add("up", float(state.ended is None))
+    add("failed", float(state.phase == "failed"))
     add("written_timestamp_seconds", now)
     troubles = state.troubles
     for flow, phase in list(state.flows.items()):  # the runner continues concurrently

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 import msgspec
 
+from penstock.broker.names import DEFAULT_SCOPE, Scope
 from penstock.retry import RetryPolicy, no_jitter
 
 FILE = "pipeline.toml"
@@ -76,6 +78,12 @@ class Project:
         """Connection options of `format("penstock")`: address and credentials."""
 
     @property
+    def scope(self) -> Scope:
+        """The tenant and namespace of its topics."""
+        given = {key.lower(): value for key, value in self.file.broker.items()}
+        return Scope(*(given.get(part) or default for part, default in DEFAULT_SCOPE._asdict().items()))
+
+    @property
     def name(self) -> str:
         return self.file.name
 
@@ -125,8 +133,9 @@ def is_url(place: str) -> bool:
     return "://" in place
 
 
-def load(directory: str, environment: Mapping[str, str]) -> Project:
-    """Raises ProjectError."""
+def load(directory: str, environment: Mapping[str, str], *, connects: bool = True) -> Project:
+    """Raises ProjectError. `connects=False`, for those that only look at the files of runs: if the environment lacks a
+    variable that `[broker]` names, such as a password, the project is loaded without `broker`."""
     directory = os.path.abspath(os.path.expanduser(directory))
     path = os.path.join(directory, FILE)
     try:
@@ -140,6 +149,8 @@ def load(directory: str, environment: Mapping[str, str]) -> Project:
         raise ProjectError(f"{path}: {error.strerror}") from error
     except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ProjectError(f"{path}: {error}") from None
+    if not connects and any(match[1] not in environment for match in _variables(file)):
+        return Project(directory, file, {})
     broker = {key: _filled(path, key, value, environment) for key, value in file.broker.items()}
     if environment.get(ENV_BROKER):
         broker.pop("path", None)
@@ -168,6 +179,10 @@ def check_name(name: str) -> str:
             f"{name!r} is no name for a pipeline: it begins with a letter and has letters, digits, - and _, at most 64"
         )
     return name
+
+
+def _variables(file: ProjectFile) -> Iterator[re.Match[str]]:
+    return chain.from_iterable(map(_VARIABLE.finditer, file.broker.values()))
 
 
 def _filled(path: str, key: str, value: str, environment: Mapping[str, str]) -> str:

@@ -31,7 +31,7 @@ function one(pipeline, refresh) {
     table(
       [
         { title: "Query", cell: (row) => h("strong", row.name) },
-        { title: "State", cell: (row) => row.state || "–" },
+        { title: "State", cell: (row) => (["failed", "quarantined"].includes(row.state) ? badge(row.state, "bad") : row.state || "–") },
         { title: "Rows", end: true, cell: (row) => count(row.rows) },
         { title: "Rate", end: true, cell: (row) => (row.rate === null ? "–" : `${short(row.rate)}/s`) },
         { title: "Last batch", end: true, cell: (row) => (row.committed ? `${row.batch}, ${ago(row.committed * 1e6)}` : "–") },
@@ -41,8 +41,13 @@ function one(pipeline, refresh) {
       pipeline.queries,
       { none: "No queries yet" },
     ),
+    definitions(pipeline.queries.filter((row) => row.error).map((row) => [failures(row), h("span.problem", row.error)])),
     pipeline.running && h("div.actions", { style: { "margin-top": "12px" } }, button("Restart…", () => restart(pipeline, refresh), { icon: "replay" })),
   );
+}
+
+function failures(row) {
+  return `${row.name}, ${row.restarts === 1 ? "restarted once" : `restarted ${count(row.restarts)} times`}; last failure`;
 }
 
 async function restart(pipeline, refresh) {
