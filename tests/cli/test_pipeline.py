@@ -57,11 +57,15 @@ def test_status_before_during_and_after_a_run(tmp_path: Path) -> None:
         during = penstock("pipeline", "status", folder).stdout
         assert "running, process 4711 on local[2]" in during and "orders" in during
     assert "killed, process 4711" in penstock("pipeline", "status", folder).stdout
-    state.phase, state.ended, state.error = "failed", 1090.0, "no luck\nat all"
+    state.phase, state.ended, state.error = (
+        "failed",
+        1090.0,
+        "said: Traceback (most recent call last):\n  x\nError: no luck\nat all",
+    )
     with PipelineLocation(str(tmp_path / "shop" / "state")) as place:
         place.write(state)
     assert "failed at" in (after := penstock("pipeline", "status", folder).stdout)
-    assert "after 90 s: no luck" in after and "at all" not in after
+    assert "after 90 s: Error: no luck" in after and "at all" not in after
 
 
 def test_after_the_end_of_a_run_nothing_in_it_runs_any_more(tmp_path: Path) -> None:

@@ -138,8 +138,19 @@ def test_the_line_of_an_error_that_says_what_it_was() -> None:
         "penstock.TableMismatch: t: batch 1, row 0, column 'x': no\n SQLSTATE: XXKST\n"
     )
     assert first_line(quoted) == "penstock.TableMismatch: t: batch 1, row 0, column 'x': no"
+    by_the_source = quoted.replace("Proxy.\n", "Proxy: ")  # on one line
+    assert first_line(by_the_source) == "penstock.TableMismatch: t: batch 1, row 0, column 'x': no"
     assert first_line("one\ntwo") == "one"
     assert first_line(ValueError()) == "ValueError"
+
+
+def test_the_essential_line_is_kept_however_much_comes_before_it() -> None:
+    frames = "".join(f'  File "x.py", line {number}, in f\n' for number in range(200))
+    text = f"[STREAM_FAILED] said: Traceback (most recent call last):\n{frames}errors.TopicMissing: There is no topic\n"
+    made = flow(FakeQuery(text))
+    assert made.look(0.0) == "Flow orders is RESTARTING in 1 s: errors.TopicMissing: There is no topic"
+    assert first_line(made.error) == "errors.TopicMissing: There is no topic"
+    assert "[STREAM_FAILED]" in made.error and len(made.error) < 3_000
 
 
 # In Spark

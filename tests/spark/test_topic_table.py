@@ -154,6 +154,8 @@ def test_what_is_refused(spark: SparkSession, data_dir: DataDir) -> None:
         topic(spark, data_dir, startingOffsets="earliest")
     with pytest.raises(OptionRefused, match="exactly one"):
         table(spark, "t")
+    with pytest.raises(OptionRefused, match="has no table yet, so there is no older version"):
+        table(spark, "t", version=0, **data_dir.options)
     with pytest.raises(SchemaRefused, match="no column 'nothing'"):
         topic(spark, data_dir, columns=["nothing"])
 

@@ -288,7 +288,7 @@ def _said(state: RunState | None, running: bool) -> str:
         return f"{state.phase}, {who}, since {clock(state.started)}"
     if state.ended is None:
         return f"killed, {who} began at {clock(state.started)}; the next run goes on where it was"
-    tail = f": {state.error.splitlines()[0]}" if state.error else ""
+    tail = f": {printable(first_line(state.error))}" if state.error else ""
     return f"{state.phase} at {clock(state.ended)}, after {seconds_text(state.ended - state.started)}{tail}"
 
 

@@ -32,6 +32,7 @@ from penstock.spark.pipelines.java import JavaMissing, find_java
 from penstock.spark.pipelines.project import ENV_BROKER, FILE, Project, ProjectError, load
 from penstock.spark.pipelines.report import report_file
 from penstock.spark.pipelines.scaffold import write_project
+from penstock.spark.pipelines.supervision import first_line
 
 PIPELINE = "shop"
 GENERATOR_DOORS = ("rustlog", "flymq", "blipmq")  # required by the generator
@@ -254,7 +255,7 @@ class Stack:
         events = self._driver.events(TURN_SECONDS)
         for event in events or ():
             if event.kind == "failed":
-                typer.echo(f"the pipeline failed: {event.text.splitlines()[0]} (log: {self._driver.log})", err=True)
+                typer.echo(f"the pipeline failed: {first_line(event.text)} (log: {self._driver.log})", err=True)
             elif event.kind == "flow" and event.text.startswith("quarantined"):
                 typer.echo(f"the pipeline stopped {event.flow}: {event.text.splitlines()[-1]}", err=True)
         if not self._tables_shown:

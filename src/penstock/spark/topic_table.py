@@ -126,6 +126,11 @@ def look(log: Log, topic: str, moment: TableVersion | None = None) -> tuple[Tabl
     bounds = {place: found for place, found in log.bounds([topic]).items() if place.topic == topic}
     if not bounds:
         raise TopicMissing(f"There is no topic {topic!r} (or this user may not read it). Create it first")
+    if moment is not None and found is None:
+        raise OptionRefused(
+            f"Topic {topic!r} has no table yet, so there is no older version: a segment with its records has to be "
+            "closed first"
+        )
     if info is None or found is None:
         return TablePart("", [], [], {}, []), bounds
     return _visible(info, found, {place.partition: inner for place, inner in bounds.items()}), bounds

@@ -85,7 +85,7 @@ class Flow:
         return self._failed(error, now)
 
     def _failed(self, error: Exception, now: float) -> str:
-        self.error = str(error)[:MAX_ERROR]
+        self.error = shortened(error)
         logger.error("%s failed: %s", self.name, error)
         done = self._last_batch()
         if done > self._batch:
@@ -154,13 +154,21 @@ def first_line(error: object) -> str:
     """The essential line of an error. For an exception in Python code that is the last line of its traceback, which
     Spark quotes in the middle of its own text."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    quoted = [at for at, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
+    quoted = [at for at, line in enumerate(lines) if "Traceback (most recent call last)" in line]
     if quoted:
         after = lines[quoted[-1] + 1 :]
         named = [line for line in after if _is_exception(line)]
         if named:
             return named[0]
     return lines[0] if lines else type(error).__name__
+
+
+def shortened(error: object) -> str:
+    """As much of an error as is kept: what comes first, and its essential line, which may be far behind that."""
+    text, line = str(error), first_line(error)
+    if len(text) <= MAX_ERROR or first_line(text[:MAX_ERROR]) == line:
+        return text[:MAX_ERROR]
+    return f"{line}\n{text.strip().splitlines()[0]}"[:MAX_ERROR]
 
 
 def _is_exception(line: str) -> bool:
