@@ -4,6 +4,7 @@ test is about the start itself and gives the `program`."""
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import selectors
@@ -224,6 +225,8 @@ def penstock(*arguments: str, stdin: str = "", **environment: str) -> Done:
             patch.delenv(name)
         patch.setattr(typer.testing, "_get_command", _command)
         patch.setattr(sys, "meta_path", list(sys.meta_path))  # a broker that is started here guards its imports
+        root = logging.getLogger()
+        patch.setattr(root, "handlers", list(root.handlers))  # a command's own would outlive the file it writes to
         result = CliRunner().invoke(app, arguments, input=stdin, env=small | environment)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from tests.doors.kimberlite.peer import Peer as KimberlitePeer
 from tests.doors.rustlog.peer import Peer as RustLogPeer
 
 from penstock.broker.names import Scope
-from penstock.broker.runtime.executor import ThreadExecutor
+from penstock.broker.runtime.executor import ThreadExecutor, ThreadPool
 from penstock.broker.runtime.turns import MAX_PER_TURN, TURN
 from penstock.broker.security.access import ADMINISTRATOR
 from penstock.wire.blipmq import codec
@@ -35,7 +34,7 @@ def with_busy_threads(scenario: Callable[[BrokerFixture], Awaitable[None]]) -> N
     async def run() -> None:
         loop = asyncio.get_running_loop()
         release = threading.Event()
-        with ThreadPoolExecutor(THREADS) as threads:
+        with ThreadPool(THREADS) as threads:
             executor = ThreadExecutor(loop, threads)
             fixture = BrokerFixture(executor=executor, scheduler=loop)
             finished = 0

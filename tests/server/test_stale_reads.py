@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from tests.log.kafka.sim_journal import SimJournal
 from penstock.broker.broker import Broker
 from penstock.broker.errors import ShuttingDown
 from penstock.broker.names import DEFAULT_SCOPE
+from penstock.broker.runtime.executor import ThreadPool
 from penstock.broker.security.access import ANONYMOUS
 from penstock.config.settings import Settings
 from penstock.flight.client import FlightLog
@@ -105,7 +105,7 @@ def test_a_standby_answers_queries_for_what_it_has(tmp_path: Path) -> None:
         opening = ReplicaOpening(journal, source(), OsFiles(str(tmp_path)), SMALL, loop, lambda: START, QUIET)
         replica = opening.replica
         replica.catch_up()
-        with ThreadPoolExecutor(2) as threads, flight_port() as port:
+        with ThreadPool(2) as threads, flight_port() as port:
             reads = StaleReads(Settings(data_dir=str(tmp_path)), str(tmp_path), loop, threads, port)
             reads.begin(replica)
             assert reads._starting is not None

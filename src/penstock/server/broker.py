@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 
 from penstock.broker.broker import Broker
 from penstock.broker.publications.staging import Staging
-from penstock.broker.runtime.executor import ThreadExecutor
+from penstock.broker.runtime.executor import ThreadExecutor, ThreadPool
 from penstock.config import broker as config
 from penstock.config.settings import Settings
 from penstock.log.files import OsFiles
@@ -20,7 +19,7 @@ async def open_broker(
     settings: Settings,
     data_dir: str,
     loop: asyncio.AbstractEventLoop,
-    threads: ThreadPoolExecutor,
+    threads: ThreadPool,
     standby: Standby,
     doors: Mapping[str, Endpoint],
 ) -> Broker:

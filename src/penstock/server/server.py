@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,6 +19,7 @@ from penstock.admin.socket_path import SOCKET
 from penstock.broker.broker import Broker
 from penstock.broker.errors import StateUnreadable
 from penstock.broker.runtime.clock import wall_clock
+from penstock.broker.runtime.executor import ThreadPool
 from penstock.broker.runtime.readiness import Phase
 from penstock.broker.security.access import ANONYMOUS
 from penstock.config.broker import data_directory
@@ -79,7 +79,7 @@ class Server:
         self._certificate: Certificate | None = None  # of the QUIC door
         self._flight_port: ReservedPort | None = None
         self._lock: DirectoryLock | None = None
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads: ThreadPool | None = None
         self._maintenance: asyncio.Task[None] | None = None
         self._watchdog: Watchdog | None = None
         self._admin: AdminSocket | None = None
@@ -132,7 +132,7 @@ class Server:
             self._certificate = self._quic_certificate()
         for warning in exposed_secrets(settings, self.data_dir):
             logger.warning("%s", warning)
-        self._threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="penstock-read")
+        self._threads = ThreadPool(READ_THREADS, thread_name_prefix="penstock-read")
         waiting = await self._open_broker(loop, self._threads)
         broker = self.broker
         assert broker is not None
@@ -159,7 +159,7 @@ class Server:
             await self.workers.start()
         broker.readiness.phase = Phase.SERVING
 
-    async def _open_broker(self, loop: asyncio.AbstractEventLoop, threads: ThreadPoolExecutor) -> Waiting:
+    async def _open_broker(self, loop: asyncio.AbstractEventLoop, threads: ThreadPool) -> Waiting:
         """Open the broker; while another one owns the journal, forward connections to it. Returns the connections that
         are waiting, by door. Raises like `open_broker`."""
         forwarding = Forwarding(self.settings, self._standby)

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
 from penstock.broker.broker import Broker
-from penstock.broker.runtime.executor import ThreadExecutor
+from penstock.broker.runtime.executor import ThreadExecutor, ThreadPool
 from penstock.config import broker as config
 from penstock.config.settings import Settings
 from penstock.config.workers import flight_settings, sql_settings
@@ -37,7 +36,7 @@ class StaleReads:
         settings: Settings,
         data_dir: str,
         loop: asyncio.AbstractEventLoop,
-        threads: ThreadPoolExecutor,
+        threads: ThreadPool,
         flight_port: ReservedPort,
     ) -> None:
         self._settings = settings

@@ -4,11 +4,10 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from penstock.broker.runtime.executor import BoundedExecutor, Deferred, ThreadExecutor, run_inline
+from penstock.broker.runtime.executor import BoundedExecutor, Deferred, ThreadExecutor, ThreadPool, run_inline
 
 
 def test_inline_does_the_work_and_then_says_so() -> None:
@@ -25,7 +24,7 @@ def test_a_thread_does_the_work_and_the_loop_hears_of_it() -> None:
             seen.append(threading.get_ident())
             finished.set()
 
-        with ThreadPoolExecutor(1) as executor:
+        with ThreadPool(1) as executor:
             ThreadExecutor(loop, executor)(lambda: seen.append(threading.get_ident()), done)
             await asyncio.wait_for(finished.wait(), 10)
         return seen
@@ -34,10 +33,30 @@ def test_a_thread_does_the_work_and_the_loop_hears_of_it() -> None:
     assert caller == threading.get_ident() != worker
 
 
+def test_work_for_threads_that_were_shut_down_is_dropped() -> None:
+    """The first step of a job that has two ends while the broker stops."""
+    ran: list[str] = []
+
+    async def main() -> None:
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+
+        def second() -> None:
+            execute(lambda: ran.append("second"), lambda: None)
+            ended.set()
+
+        with ThreadPool(1) as threads:
+            execute = ThreadExecutor(loop, threads)
+            execute(lambda: ran.append("first"), second)
+        await asyncio.wait_for(ended.wait(), 10)
+
+    asyncio.run(main())
+    assert ran == ["first"]
+
+
 def test_work_that_fails_is_logged_and_still_done(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         finished = asyncio.Event()
-        with ThreadPoolExecutor(1) as executor:
+        with ThreadPool(1) as executor:
             ThreadExecutor(asyncio.get_running_loop(), executor)(lambda: 1 // 0, finished.set)  # type: ignore[arg-type]
             await asyncio.wait_for(finished.wait(), 10)
 

@@ -140,10 +140,21 @@ class BoundedExecutor:
         done()
 
 
-class ThreadExecutor:
-    """Runs work on a thread pool and `done` on the event loop."""
+class ThreadPool(futures.ThreadPoolExecutor):
+    """Threads that say whether they have been shut down."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, threads: futures.Executor) -> None:
+    stopped = False
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self.stopped = True
+        super().shutdown(wait, cancel_futures=cancel_futures)
+
+
+class ThreadExecutor:
+    """Runs work on a thread pool and `done` on the event loop. What is asked for after the pool was shut down, such as
+    the second step of a job whose first one was still running, is dropped: the broker has ended."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, threads: ThreadPool) -> None:
         self._loop = loop
         self._threads = threads
 
@@ -157,4 +168,5 @@ class ThreadExecutor:
                 if not self._loop.is_closed():
                     self._loop.call_soon_threadsafe(done)
 
-        self._threads.submit(run)
+        if not self._threads.stopped:
+            self._threads.submit(run)
