@@ -19,12 +19,12 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "penstock"
 BUILT = ROOT / "build" / "compiled"
 
-# Not here: `log/committer`, which works once for each group, and which tests inherit from; and
-# `broker/security/access`, whose `Identity` is part of messages: msgspec cannot read the annotations of a
+# Not here: `broker/security/access`, whose `Identity` is part of messages: msgspec cannot read the annotations of a
 # compiled tuple (`str | None` becomes `type`).
 HOT = (
     "log/batch",
     "log/checksum",
+    "log/committer",
     "log/engine",
     "log/file_engine",
     "log/group_format",

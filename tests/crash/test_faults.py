@@ -24,6 +24,7 @@ from tests.log.harness import SECOND, read_all, values
 
 from penstock.broker.runtime.clock import RetentionClock
 from penstock.log.committer import InlineCommitter
+from penstock.log.committer import Log as CommittedLog
 from penstock.log.engine import Appended, Durability, GroupState, Producer, Records, Retention, partition_id
 from penstock.log.errors import CommitFailed, LogFull, LogReadOnly
 from penstock.log.file_engine import FileEngine, LogSettings
@@ -38,7 +39,10 @@ class Log:
     """An engine on a simulated disk, with a clock to turn."""
 
     def __init__(
-        self, disk: SimDisk | None = None, settings: LogSettings = SETTINGS, committer: InlineCommitter | None = None
+        self,
+        disk: SimDisk | None = None,
+        settings: LogSettings = SETTINGS,
+        committer: InlineCommitter | Beside | None = None,
     ) -> None:
         self.disk = disk or SimDisk()
         self.now = START
@@ -364,14 +368,28 @@ def test_a_snapshot_taken_between_two_trims_keeps_the_higher_one() -> None:
     assert Log(disk.kill()).engine.bounds(A).start == 3
 
 
-class Beside(InlineCommitter):
+class Beside:
     """Commits inline, and does the work beside it in a thread, when told to."""
 
     def __init__(self) -> None:
-        super().__init__()
+        self._inline = InlineCommitter()
+        self._log: CommittedLog
         self._work: list[Callable[[], None]] = []
         self._done: list[Callable[[], None]] = []
         self._thread: threading.Thread | None = None
+
+    def attach(self, log: CommittedLog) -> None:
+        self._log = log
+        self._inline.attach(log)
+
+    def request(self) -> None:
+        """Nothing: `run` commits."""
+
+    def run(self) -> bool:
+        return self._inline.run()
+
+    def drain(self) -> None:
+        self._inline.drain()
 
     def run_in_background(self, work: Callable[[], None]) -> None:
         self._work.append(work)
@@ -381,7 +399,6 @@ class Beside(InlineCommitter):
 
     def complete(self, sealed: PendingGroup) -> None:
         """Write a group that was sealed before."""
-        assert self._log is not None
         error: Exception | None = None
         try:
             self._log.write(sealed)

@@ -153,6 +153,21 @@ def test_what_arrives_during_a_write_forms_the_next_group(loop: asyncio.Abstract
     assert log.disk == [["a"], ["b", "c", "d"]]
 
 
+def test_the_next_group_is_written_while_replies_to_the_last_are_sent(loop: asyncio.AbstractEventLoop) -> None:
+    async def test(log: ToyLog) -> None:
+        log.hold()
+        first = log.append("a")
+        await started(log)
+        second = log.append("b")
+        first.on_done(lambda _: written.append(log.writing.wait(30)))
+        log.release()
+        await settled(first, second)
+
+    written: list[bool] = []
+    with_thread(loop, test, size=INLINE_BYTES + 1)
+    assert written == [True]
+
+
 def test_nobody_is_answered_before_the_write_is_done(loop: asyncio.AbstractEventLoop) -> None:
     async def test(log: ToyLog) -> None:
         log.hold()
@@ -202,7 +217,8 @@ def test_a_callback_may_append(loop: asyncio.AbstractEventLoop) -> None:
     assert with_thread(loop, test).disk == [["a"], ["b"]]
 
 
-def test_a_failed_write_fails_all_that_is_behind_it(loop: asyncio.AbstractEventLoop) -> None:
+@pytest.mark.parametrize("must_sync", [True, False], ids=["synced", "written"])
+def test_a_failed_write_fails_all_that_is_behind_it(loop: asyncio.AbstractEventLoop, must_sync: bool) -> None:
     async def test(log: ToyLog) -> None:
         log.hold()
         log.fail_at = "bad"
@@ -216,7 +232,36 @@ def test_a_failed_write_fails_all_that_is_behind_it(loop: asyncio.AbstractEventL
             assert isinstance(outcome.error, DiskError)
         await settled(log.append("new"))  # whether to go on is the log's decision, and this one does
 
-    assert with_thread(loop, test).disk == [["new"]]
+    log = with_thread(loop, test, must_sync=must_sync, size=INLINE_BYTES + 1)
+    assert log.disk == [["new"]]
+
+
+def test_a_group_that_fails_while_replies_to_the_last_are_sent_takes_nothing_back(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    async def test(log: ToyLog) -> None:
+        log.hold()
+        log.fail_at = "bad"
+        first = log.append("a")
+        await started(log)
+        failing = log.append("bad")
+        behind: list[CommitGroup] = []
+
+        def answered(_: CommitGroup) -> None:
+            assert log.writing.wait(30)
+            behind.append(log.append("behind"))
+
+        first.on_done(answered)
+        log.release()
+        await settled(first, failing)
+        await settled(*behind)
+        assert [first.state, failing.state, behind[0].state] == [
+            GroupState.COMMITTED,
+            GroupState.FAILED,
+            GroupState.FAILED,
+        ]
+
+    assert with_thread(loop, test, size=INLINE_BYTES + 1).disk == [["a"]]
 
 
 def test_a_group_behind_the_failed_one_is_never_written(loop: asyncio.AbstractEventLoop) -> None:

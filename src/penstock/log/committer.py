@@ -13,6 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final, Protocol
 
@@ -92,6 +93,8 @@ class ThreadCommitter:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self._call_soon = loop.call_soon
+        self._on_turn = self._commit  # bound once
         self._log: Log | None = None
         self._commits = Worker("penstock-commit")
         self._background = Worker("penstock-background")
@@ -110,29 +113,33 @@ class ThreadCommitter:
     def request(self) -> None:
         if not self._scheduled and self._writing is None and not self._stopped:
             self._scheduled = True
-            self._loop.call_soon(self._start)
+            self._call_soon(self._on_turn)
 
-    def _start(self, *, inline: bool = True) -> None:
+    def _commit(self) -> None:
+        """Commit what the turn has brought, unless a group is being written: then `_done` goes on."""
         self._scheduled = False
         log = self._log
         if self._writing is not None or self._stopped or log is None:
             return
-        if inline and self._grows(log):
+        if self._grows(log):
             self.request()
             return
         sealed = log.seal()
         if sealed is None:
             return
-        quick = sealed.byte_size <= INLINE_BYTES and (not sealed.must_sync or self._seconds < QUICK_SECONDS)
-        if quick and inline:
-            # Writing a small group, and even syncing it to a fast disk, takes less time than waking a thread and being
-            # woken by it. No reply could be sent before that anyway. If the disk turns slow, the thread takes over.
-            log.complete(sealed, self._write(log, sealed) if sealed.must_sync else _write(log, sealed))
-            if log.waiting:
-                self.request()
+        if sealed.byte_size > INLINE_BYTES or (sealed.must_sync and self._seconds >= QUICK_SECONDS):
+            self._hand_over(log, sealed)
             return
+        # Writing a small group, and even syncing it to a fast disk, takes less time than waking a thread and being
+        # woken by it. No reply could be sent before that anyway. If the disk turns slow, the thread takes over.
+        log.complete(sealed, self._write(log, sealed) if sealed.must_sync else _write(log, sealed))
+        if log.waiting:
+            self.request()
+
+    def _hand_over(self, log: Log, sealed: Any) -> None:
+        """Let the thread write a group."""
         self._writing = sealed
-        self._commits.put(lambda: self._write_and_tell(log, sealed))
+        self._commits.put(partial(self._write_and_tell, log, sealed))
 
     def _grows(self, log: Log) -> bool:
         """Whether to poll the sockets again before a sync. It takes as long for one append as for many, and while some
@@ -160,11 +167,16 @@ class ThreadCommitter:
     def _done(self, sealed: Any) -> None:
         if self._writing is not sealed:
             return  # `drain` has completed it
-        assert self._log is not None
+        log = self._log
+        assert log is not None
         error, self._outcome, self._writing = self._outcome, None, None
         if error is None and sealed.must_sync:
-            self._start(inline=False)  # keep the disk busy while replies are sent
-        self._log.complete(sealed, error)
+            # Keep the disk busy while replies are sent. Behind a group that failed nothing may be written. Without a
+            # sync there is nothing to wait for: the thread would only take the processor from the replies.
+            following = log.seal()
+            if following is not None:
+                self._hand_over(log, following)
+        log.complete(sealed, error)
         self.request()
 
     def run_in_background(self, work: Callable[[], None]) -> None:
@@ -195,8 +207,8 @@ class Worker:
     def __init__(self, name: str) -> None:
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self.put = self._queue.put
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        self._runner = threading.Thread(target=self._run, name=name, daemon=True)  # `__thread` is a word of C
+        self._runner.start()
 
     def _run(self) -> None:
         while (work := self._queue.get()) is not None:
@@ -208,7 +220,7 @@ class Worker:
     def stop(self) -> None:
         """Finish queued work. Blocks."""
         self._queue.put(None)
-        self._thread.join()
+        self._runner.join()
 
 
 def _write(log: Log, sealed: Any) -> Exception | None:
