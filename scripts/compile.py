@@ -37,6 +37,7 @@ HOT = (
     "log/slice_collector",
     "log/open_batch",
     "log/open_group",
+    "log/plain_batch",
     "log/single_batch",
     "broker/subscriptions/fanout_chunk",
     "broker/subscriptions/fanout",

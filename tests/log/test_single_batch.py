@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.log.batch import Batch, check
+from penstock.log.batch import check
 from penstock.log.engine import partition_id
 from penstock.log.open_batch import OpenBatch
 from penstock.log.single_batch import SingleBatch
@@ -36,9 +36,9 @@ def test_it_is_what_the_long_way_makes_of_it(value: bytes, base: int, position: 
 
 
 @given(values, values, st.integers(0, 255))
-def test_another_record_makes_it_an_open_batch(first: bytes, second: bytes, door: int) -> None:
+def test_another_record_makes_it_a_batch_of_two(first: bytes, second: bytes, door: int) -> None:
     batch = SingleBatch(P, 7, first, 1000, door).reopened()
     batch.append(second, 2000)
-    read = Batch(batch.build(77))
-    assert (read.values(0, 2), read.timestamps().tolist()) == ([first, second], [1000, 2000])
-    assert (read.base_offset, read.count, read.door) == (7, 2, door)
+    batch.finish(77)
+    assert (batch.values(0, 2), batch.timestamps().tolist()) == ([first, second], [1000, 2000])
+    assert (batch.base_offset, batch.count, batch.door) == (7, 2, door)

@@ -220,3 +220,10 @@ def _value_offsets(values: Sequence[bytes]) -> bytes:
     if lengths.count(lengths[0]) == len(lengths) <= USUAL_COUNT:
         return equal_offsets(lengths[0], len(lengths))
     return _offsets(lengths)
+
+
+def value_offsets(values: Sequence[bytes], length: int) -> bytes:
+    """The column of value offsets. All values have this length; if it is negative, they have several."""
+    if length < 0 or len(values) > USUAL_COUNT:
+        return _offsets(map(len, values))
+    return equal_offsets(length, len(values))

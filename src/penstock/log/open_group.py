@@ -11,6 +11,7 @@ from penstock.log.columns import Columns
 from penstock.log.engine import CommitGroup, PartitionId, Prepared, Records, Write
 from penstock.log.errors import OffsetMismatch
 from penstock.log.open_batch import OpenBatch, build_equal
+from penstock.log.plain_batch import PlainBatch
 from penstock.log.segment import Segment
 from penstock.log.single_batch import SingleBatch
 
@@ -57,7 +58,7 @@ class EqualBatch:
         return build_equal(self._partition, self._base_offset, position, self._values, self._timestamp, self._door)
 
 
-GroupBatch: TypeAlias = SingleBatch | OpenBatch | PreparedBatch | EqualBatch
+GroupBatch: TypeAlias = SingleBatch | PlainBatch | OpenBatch | PreparedBatch | EqualBatch
 
 
 class PendingGroup:
@@ -126,10 +127,15 @@ class PendingGroup:
         last = self._last.get(partition)
         if last is None:
             self._last[partition] = SingleBatch(partition, offset, value, timestamp, door)
+        elif isinstance(last, PlainBatch) and last.appended_bytes < BATCH_BYTES and last.door == door:
+            last.append(value, timestamp)  # most records of clients that share a topic
+        elif isinstance(last, SingleBatch) and last.value_bytes < BATCH_BYTES - RECORD_BYTES and last.door == door:
+            batch = self._last[partition] = last.reopened()
+            batch.append(value, timestamp)
         elif isinstance(last, OpenBatch) and last.byte_size < BATCH_BYTES and last.door == door:
-            last.append(value, timestamp)  # as `_batch_for` decides: most records of clients that share a topic
+            last.append(value, timestamp)
         else:
-            self._batch_for(partition, offset, door).append(value, timestamp)
+            self._put(partition, SingleBatch(partition, offset, value, timestamp, door))
 
     def _batch_for(self, partition: int, offset: int, door: int) -> OpenBatch:
         """The partition's open batch, or a new one from this offset on if it is full or of another door."""
@@ -137,6 +143,8 @@ class PendingGroup:
         if isinstance(last, OpenBatch) and last.byte_size < BATCH_BYTES and last.door == door:
             return last
         if isinstance(last, SingleBatch) and last.value_bytes < BATCH_BYTES - RECORD_BYTES and last.door == door:
+            last = last.reopened()
+        if isinstance(last, PlainBatch) and last.appended_bytes < BATCH_BYTES and last.door == door:
             batch = self._last[partition] = last.reopened()
             return batch
         batch = OpenBatch(partition, offset, door)
@@ -166,10 +174,10 @@ class PendingGroup:
         end = position + len(self.events)
         self.batches = []
         for batch in (*self._full, *self._last.values()) if self._full else self._last.values():
-            if isinstance(batch, SingleBatch):
+            if isinstance(batch, (SingleBatch, PlainBatch)):
                 batch.finish(end)
                 self.batches.append(batch)
-                end += 1
+                end += batch.count
             else:
                 sealed = Batch(batch.build(end))
                 self.batches.append(sealed)

@@ -10,7 +10,7 @@ from typing import Final
 
 from penstock.log.batch import BATCH_MAGIC, MAX_BATCH_BYTES, TRAILER_SIZE, Batch
 from penstock.log.checksum import crc32c, join_with_checksum
-from penstock.log.open_batch import OpenBatch
+from penstock.log.plain_batch import PlainBatch
 
 # Everything before the value: `BATCH_HEADER`, a timestamp and two offsets. Flags, the number of headers, the sizes of
 # keys and headers, and the first offset are zeros.
@@ -60,8 +60,6 @@ class SingleBatch(Batch):
         self.position = position
         self._value = b""
 
-    def reopened(self) -> OpenBatch:
+    def reopened(self) -> PlainBatch:
         """The same, for more records; `finish` was not called."""
-        batch = OpenBatch(self.partition, self.base_offset, self.door)
-        batch.append(self._value, self.max_timestamp)
-        return batch
+        return PlainBatch(self.partition, self.base_offset, self._value, self.max_timestamp, self.door)
