@@ -8,6 +8,7 @@ import logging
 import os
 import resource
 import signal
+import sys
 import time
 from collections.abc import Callable
 
@@ -22,6 +23,7 @@ from penstock.workers.import_guard import without_pandas
 logger = logging.getLogger(__name__)
 
 SPARE_FILES = 256  # descriptors besides connections: segments, listeners, pipes
+SWITCH_SECONDS = 0.0002  # the interpreter's own 5 ms are many times what the thread that commits needs of it
 
 
 def run(config: Config, announce: Callable[[str], None]) -> None:
@@ -37,6 +39,9 @@ def run(config: Config, announce: Callable[[str], None]) -> None:
     # the collector would traverse all of them again and again.
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+    # After each write the committing thread needs the interpreter for some microseconds, to report it and take the next
+    # group; the loop needs it back from a thread that reads. Each would keep the other waiting for the whole interval.
+    sys.setswitchinterval(SWITCH_SECONDS)
     without_pandas()  # else Arrow loads it with the first array that it makes
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(serve(config, announce))
