@@ -71,6 +71,8 @@ class FileEngine(Journal):
         self._files = files
         self._settings = settings
         self.entry_bytes = settings.entry_bytes
+        self._group_bytes = settings.group_bytes
+        self._snapshot_bytes = settings.snapshot_bytes
         self._syncs = settings.durability is Durability.SYNCED
         self._publishes_early = settings.durability is Durability.MEMORY
         self._clock = clock
@@ -269,7 +271,7 @@ class FileEngine(Journal):
     def _group_for(self, size: int) -> PendingGroup:
         if self._open:
             group = self._open[-1]
-            if not size or not group.appends or group.byte_size + size <= self._settings.group_bytes:
+            if not size or not group.appends or group.byte_size + size <= self._group_bytes:
                 return group
         group = PendingGroup()
         self._open.append(group)
@@ -316,7 +318,7 @@ class FileEngine(Journal):
         self._in_flight.append(group)
         if not self._open:
             # The broker has applied every event appended so far: a snapshot is correct only after the last of them.
-            due = self._want_snapshot or self._since_snapshot >= self._settings.snapshot_bytes
+            due = self._want_snapshot or self._since_snapshot >= self._snapshot_bytes
             self._want_snapshot = False
             if due and self._snapshot_source is not None:
                 group.snapshot = self._take_snapshot(group, self._snapshot_source())

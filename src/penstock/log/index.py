@@ -37,19 +37,21 @@ class PartitionIndex:
     last.
     """
 
-    __slots__ = ("bases", "byte_size", "end_offset", "ranges", "stamps")
+    __slots__ = ("_newest", "bases", "byte_size", "end_offset", "ranges", "stamps")
 
     def __init__(self) -> None:
         self.bases = array("q")
         self.ranges = array("q")  # position << 32 | length
         self.stamps = array("q")  # the highest timestamp up to this batch
+        self._newest = -1 << 63  # of those added here
         self.end_offset = 0
         self.byte_size = 0
 
     def add(self, base: int, count: int, position: int, length: int, max_timestamp: int) -> None:
-        stamps = self.stamps
+        if max_timestamp > self._newest:
+            self._newest = max_timestamp
         self.ranges.append(position << 32 | length)
-        stamps.append(max(max_timestamp, stamps[-1]) if stamps else max_timestamp)
+        self.stamps.append(self._newest)
         self.end_offset = base + count
         self.byte_size += length
         self.bases.append(base)

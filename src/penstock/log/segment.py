@@ -222,8 +222,10 @@ class SegmentWriter:
 
         Raises LogFull, with the journal unchanged, or another OSError, after which it must not be used; see `may_hold`.
         """
-        assert (number, position) == (self._last_group + 1, self._position)
-        length = HEADER_SIZE + sum(map(len, entries))
+        assert number == self._last_group + 1 and position == self._position
+        length = HEADER_SIZE
+        for entry in entries:
+            length += len(entry)
         with self._lock:
             if roll or self._dirty_until > self.end or self.end + length + HEADER_SIZE > self.segment.size:
                 self._make_room(length, timestamp, roll=roll)

@@ -57,13 +57,14 @@ class SingleProduceDecoder:
         at = self._value_at
         if size < at:
             return None
-        kind, length, key_size, value_size = self._unpack(data)
+        fields: tuple[int, int, int, int] = self._unpack(data)
+        kind, length, key_size, value_size = fields
         if kind >> 8 != _PRODUCE or kind & COMPRESSION_MASK or key_size:
             return None
         end = at + value_size
         if end + 4 != size or length != size - HEADER_SIZE:
             return None
-        (partition,) = _PARTITION.unpack_from(data, end)
+        partition: int = _PARTITION.unpack_from(data, end)[0]
         return SingleProduce(self._topic, data[at:end], partition, size)
 
     def _learn(self, data: bytes) -> bool:

@@ -53,7 +53,8 @@ class SingleProduceDecoder:
         at = self._value_at
         if size < at:
             return None
-        length, kind, partition, count, value_size = self._unpack(data)
+        fields: tuple[int, int, int, int, int] = self._unpack(data)
+        length, kind, partition, count, value_size = fields
         if kind != PRODUCE or count != 1 or length != size - HEADER_SIZE or value_size != size - at:
             return None
         return SingleProduce(self._topic, partition, data[at:], size)
