@@ -2,22 +2,25 @@
 above it: relays that hand on the same bytes (`felix_relay`), with the same client. The target is set against the
 library as it comes; the relay on the broker's own socket code, which is quicker, is told beside it.
 
-Broker and client have one of two processors each, so publishing and all subscribers share one.
+Broker and client have one of two processors each, so publishing and all subscribers share one. With `--against`, a
+broker of another tree takes part in every round, and both are compared by their processor time, too.
 """
 
 from __future__ import annotations
 
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Final, NamedTuple
 
 import msgspec
 from benchmarks import felix_load as load
-from benchmarks.broker import BrokerProcess, free_port
+from benchmarks.broker import BrokerProcess, cpu_seconds, free_port
+from benchmarks.other_tree import packages_of
 from benchmarks.report import Report, Sample, latency, merged, percentile, ratios
 from benchmarks.settings import Run
 
@@ -44,16 +47,18 @@ def _rounds(run: Run) -> int:
 
 
 def measure(run: Run, report: Report) -> None:
-    with (
-        run.broker("written", NO_TABLES, felix=True) as broker,
-        _relay(run, "library") as bare,
-        _relay(run, "own") as own,
-    ):
-        rivals = Rivals(broker, bare, own)
+    with ExitStack() as stack:
+        broker = stack.enter_context(run.broker("written", NO_TABLES, felix=True))
+        bare, own = (stack.enter_context(_relay(run, kind)) for kind in ("library", "own"))
+        other = None
+        if run.against:
+            packages = packages_of(run.against)
+            other = stack.enter_context(run.broker("written", NO_TABLES, felix=True, packages=packages))
+        rivals = Rivals(broker, bare, own, other)
         for fan_out in FAN_OUT:
             for size in SIZES:
                 _throughput(run, report, rivals, size, fan_out)
-        for fan_out in FAN_OUT:
+        for fan_out in () if run.against else FAN_OUT:
             for size in SIZES[:2]:
                 _latency(run, report, rivals, size, fan_out)
         for name in ("put", "get"):
@@ -89,7 +94,9 @@ def _throughput(run: Run, report: Report, rivals: Rivals, size: int, fan_out: in
     relayed = encode_events(payloads, None, 0)
     total = (16 if run.quick else 128) << 20
     frames = max(total // (size * BATCH) // (1 if fan_out == 1 else 4), 1)
-    ours = load.Throughput(rivals.broker.felix_port, _auth(), sent, BATCH, frames, _subscribe(), fan_out)
+
+    def ours(port: int) -> load.Throughput:
+        return load.Throughput(port, _auth(), sent, BATCH, frames, _subscribe(), fan_out)
 
     def theirs(port: int) -> load.Throughput:
         return load.Throughput(port, _greeting(b"p", len(relayed)), relayed, BATCH, frames, _greeting(b"s", 1), fan_out)
@@ -99,7 +106,7 @@ def _throughput(run: Run, report: Report, rivals: Rivals, size: int, fan_out: in
     note = (
         f"{rate:,.0f} events/s, {rate * scale:.0f} MB/s to each; library {merged(found.bare).rate * scale:.0f}; "
         f"own relay {merged(found.own).rate * scale:.0f}, ratio {found.ratio(found.own):.2f}; "
-        f"{1e6 * found.cpu / merged(found.broker).count:.2f} µs of the broker's processor time an event"
+        f"processor time for an event: {found.times(2)}"
     )
     name = f"{size} B in batches of {BATCH}, fan-out {fan_out}: ratio to library"
     report.add(name, found.ratio(found.bare), target=TARGET, note=note)
@@ -110,7 +117,9 @@ def _latency(run: Run, report: Report, rivals: Rivals, size: int, fan_out: int) 
     published = _json(type="publish", **SCOPE, stream=STREAM, payload=payload, request_id=1, ack="per_message")
     relayed = encode_events([payload], None, 0)
     count, warm_up = (300, 50) if run.quick else (2000, 200)
-    ours = load.Latency(rivals.broker.felix_port, _auth(), published, count, warm_up, _subscribe(), fan_out)
+
+    def ours(port: int) -> load.Latency:
+        return load.Latency(port, _auth(), published, count, warm_up, _subscribe(), fan_out)
 
     def theirs(port: int) -> load.Latency:
         greeting = _greeting(b"P", len(relayed))
@@ -135,8 +144,10 @@ def _cache(run: Run, report: Report, rivals: Rivals, name: str) -> None:
         for number in range(CONCURRENCY)
     )
     count, warm_up = (2000, 200) if run.quick else (20_000, 2000)
-    ours = load.Asking(rivals.broker.felix_port, _auth(), frames, count, warm_up)
     same = tuple(_padded(one) for one in frames)
+
+    def ours(port: int) -> load.Asking:
+        return load.Asking(port, _auth(), frames, count, warm_up)
 
     def theirs(port: int) -> load.Asking:
         return load.Asking(port, _greeting(b"q", len(same[0])), same, count, warm_up)
@@ -146,7 +157,7 @@ def _cache(run: Run, report: Report, rivals: Rivals, name: str) -> None:
     note = (
         f"{latency(whole)}; library {merged(found.bare).rate:,.0f} /s, ratio {found.ratio(found.bare):.2f}; "
         f"own relay {merged(found.own).rate:,.0f} /s, ratio {found.ratio(found.own):.2f}; "
-        f"{1e6 * found.cpu / whole.count:.0f} µs of the broker's processor time"
+        f"processor time for a request: {found.times(1)}"
     )
     report.add(f"cache {name} of 256 B, {CONCURRENCY} at once", whole.rate, "/s", note=note)
 
@@ -162,31 +173,55 @@ class Found(NamedTuple):
     broker: list[Sample]
     bare: list[Sample]
     own: list[Sample]
-    cpu: float  # seconds of the broker's processor time, in all rounds
+    other: list[Sample]  # of the tree to compare with; empty if there is none
+    cpu: dict[str, list[float]]  # of each, µs of processor time for an event or a request, in every round
 
     def ratio(self, to: list[Sample]) -> float:
         return ratios([one.rate for one in self.broker], [one.rate for one in to])
+
+    def times(self, digits: int) -> str:
+        """The processor time of each; with another tree, how the two compare."""
+        text = ", ".join(f"{name} {statistics.median(each):.{digits}f} µs" for name, each in self.cpu.items() if each)
+        if self.other:
+            cpu, rate = ratios(self.cpu["broker"], self.cpu["other tree"]), self.ratio(self.other)
+            text += f"; to the other tree: processor time {cpu:.2f}, rate {rate:.2f}"
+        return text
 
 
 class Rivals(NamedTuple):
     broker: BrokerProcess
     bare: Bare
     own: Bare
+    other: BrokerProcess | None
 
     def compare(
-        self, run: Run, ours: load.Job, theirs: Callable[[int], load.Job], prepare: Callable[[], None] | None = None
+        self,
+        run: Run,
+        ours: Callable[[int], load.Job],
+        theirs: Callable[[int], load.Job],
+        prepare: Callable[[], None] | None = None,
     ) -> Found:
-        """`prepare` is called before each round of the broker."""
-        found = Found([], [], [], 0.0)
-        for _ in range(_rounds(run)):
-            if prepare is not None:
-                prepare()
-            before = self.broker.cpu_seconds()
-            found.broker.append(load.run(ours))
-            found = found._replace(cpu=found.cpu + self.broker.cpu_seconds() - before)
-            found.bare.append(load.run(theirs(self.bare.port)))
-            found.own.append(load.run(theirs(self.own.port)))
+        """`prepare` is called before each round of a broker."""
+        found = Found([], [], [], [], {name: [] for name in ("broker", "other tree", "library", "own relay")})
+        brokers = [("broker", self.broker, found.broker)]
+        if self.other is not None:
+            brokers.append(("other tree", self.other, found.other))
+        relays = (("library", self.bare, found.bare), ("own relay", self.own, found.own))
+        for number in range(_rounds(run)):
+            for name, broker, samples in brokers[:: -1 if number % 2 else 1]:
+                if prepare is not None:
+                    prepare()
+                _round(ours(broker.felix_port), broker.pid, samples, found.cpu[name])
+            for name, relay, samples in relays:
+                _round(theirs(relay.port), relay.process.pid, samples, found.cpu[name])
         return found
+
+
+def _round(job: load.Job, pid: int, samples: list[Sample], cpu: list[float]) -> None:
+    before = cpu_seconds(pid)
+    sample = load.run(job)
+    samples.append(sample)
+    cpu.append(1e6 * (cpu_seconds(pid) - before) / sample.count)
 
 
 def _claim_memory(directory: str, size: int) -> None:

@@ -109,7 +109,7 @@ def _options() -> argparse.Namespace:
         "--against",
         metavar="TREE",
         default="",
-        help="with --only turns: compare with another checkout, or with build/compiled",
+        help="with --only turns or felix: compare with another checkout, or with build/compiled",
     )
     return parser.parse_args()
 

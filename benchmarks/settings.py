@@ -33,14 +33,20 @@ class Run:
 
     @contextmanager
     def broker(
-        self, durability: str, settings: Mapping[str, str] | None = None, *, felix: bool = False
+        self,
+        durability: str,
+        settings: Mapping[str, str] | None = None,
+        *,
+        felix: bool = False,
+        packages: str | None = None,
     ) -> Iterator[BrokerProcess]:
-        """A broker on an empty data directory, which goes with it. `felix`: with its QUIC port open."""
+        """A broker on an empty data directory, which goes with it. `felix`: with its QUIC port open; `packages`: where
+        the package is, if not here."""
         self._number += 1
         data_dir = os.path.join(self.directory, f"broker-{self._number}")
         figures = f"{data_dir}.profile" if self.profile else None
         try:
-            process = BrokerProcess(data_dir, durability, settings, figures)
+            process = BrokerProcess(data_dir, durability, settings, figures, packages)
             process.felix = felix
             with process as broker:
                 yield broker
