@@ -108,6 +108,7 @@ HOT = (
     "transport/tcp_connection",
     "transport/busy_poll",
     "transport/quic_sessions",
+    "transport/quic/burst",
     "transport/quic/client",  # because its base is compiled
     "transport/quic/connection",
     "transport/quic/endpoint",

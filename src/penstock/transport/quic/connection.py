@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from penstock.transport.quic.burst import Burst
 from penstock.transport.quic.errors import ConnectionClosed, StreamsUsedUp
-from penstock.transport.quic.state_machine import Address, Burst, Ending, QuicStateMachine, StreamRefused
+from penstock.transport.quic.state_machine import Address, Ending, QuicStateMachine, StreamRefused
 
 logger = logging.getLogger(__name__)
 

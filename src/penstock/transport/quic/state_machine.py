@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from qh3 import tls
@@ -29,9 +28,10 @@ from qh3.quic.packet import (
 )
 from qh3.quic.tls_bridge import QuicTlsBridge, QuicTlsBridgeError
 
+from penstock.transport.quic.burst import Burst, Event
 from penstock.transport.quic.settings import QuicSettings
 
-__all__ = ("Burst", "Ending", "QuicStateMachine", "StreamRefused", "UdpSocketState", "client_machine", "long_header",
+__all__ = ("Ending", "QuicStateMachine", "StreamRefused", "UdpSocketState", "client_machine", "long_header",
            "retry_packet", "server_configuration", "server_machine", "version_negotiation")  # fmt: skip
 
 logging.getLogger("quic").setLevel(logging.ERROR)  # it warns about every peer that closes
@@ -66,20 +66,6 @@ class Ending(NamedTuple):
 
 class StreamRefused(Exception):
     """The stream cannot be opened or used: there are too many, or it has ended."""
-
-
-@dataclass(slots=True)
-class Burst:
-    """The events since the previous call of `take_events`."""
-
-    data: dict[int, list[bytes]] = field(default_factory=dict)  # stream → pieces, in order
-    ends: set[int] = field(default_factory=set)  # streams whose last piece has arrived
-    resets: list[tuple[int, int]] = field(default_factory=list)  # stream, code
-    refusals: list[tuple[int, int]] = field(default_factory=list)
-    issued: list[bytes] = field(default_factory=list)  # connection ids
-    retired: list[bytes] = field(default_factory=list)
-    size: int = 0  # bytes of data
-    more: bool = False  # there may be more: call again
 
 
 class Header(NamedTuple):
@@ -207,14 +193,8 @@ class QuicStateMachine(QuicConnection):
     def take_events(self, limit: int) -> Burst:
         """Events with about `limit` bytes at most. Taking them is what lets the peer send more."""
         burst, self._burst = self._burst, Burst()
-        if self._core is None:
-            return burst
-        while burst.size < limit:
-            event = self._native.next_event()
-            if event is None:
-                return burst
-            self._apply(event, burst)
-        burst.more = True
+        if self._core is not None:
+            burst.fill(self._native.next_event, limit, self._apply)
         return burst
 
     def open(self, *, bidirectional: bool) -> int:
@@ -272,6 +252,12 @@ class QuicStateMachine(QuicConnection):
             self._drain_core()  # a later packet may need the keys that this one provides
             at = end
 
+    def receive_many_datagrams(self, datagrams: list[bytes], addr: Address, now: float) -> None:
+        if self._handshake_complete:
+            self._native.receive_many_datagrams(datagrams, addr, now)  # qh3 offers each datagram to its log before
+        else:
+            super().receive_many_datagrams(datagrams, addr, now)
+
     def _create_core(self, remote_addr: Address, initial_dcid: bytes, now: float) -> None:
         configuration = cast(_Configuration, self._configuration)
         assert self._version is not None
@@ -327,25 +313,15 @@ class QuicStateMachine(QuicConnection):
             event = self._native.next_event()
             if event is None:
                 return
-            self._apply(event, self._burst)
+            self._burst.add(event, self._apply)
 
     # -- internal
 
-    def _apply(self, event: tuple[Any, ...], burst: Burst) -> None:
+    def _apply(self, event: Event, burst: Burst) -> None:
+        """Handle an event that is not about streams."""
         kind = event[0]
-        if kind == "stream_data":
-            _, stream, data, end = event
-            if data or stream not in burst.data:
-                burst.data.setdefault(stream, []).append(data)
-                burst.size += len(data)
-            if end:
-                burst.ends.add(stream)
-        elif kind == "crypto_data":
+        if kind == "crypto_data":
             self._handshake(event)
-        elif kind == "stream_reset":
-            burst.resets.append((event[1], event[2]))
-        elif kind == "stop_sending":
-            burst.refusals.append((event[1], event[2]))
         elif kind == "connection_id_issued":
             burst.issued.append(event[1])
         elif kind == "connection_id_retired":
