@@ -74,6 +74,7 @@ HOT = (
     "doors/blipmq/session",
     "wire/felix/codec/binary",
     "wire/felix/codec/dialects",
+    "wire/felix/codec/requests",
     "wire/felix/codec/strict_json",
     "wire/felix/frames",
     "doors/felix/handlers/cache",

@@ -23,6 +23,7 @@ from penstock.transport.quic.connection import QuicConnection, StreamReceiver
 from penstock.transport.quic.errors import ConnectionClosed, StreamsUsedUp
 from penstock.wire.felix import messages as m
 from penstock.wire.felix.codec.binary import decode_batch, encode_ack, encode_events
+from penstock.wire.felix.codec.requests import decode_request
 from penstock.wire.felix.frames import ACKED, BATCH, KEYED, KNOWN, OFFSETS, Frame, Framer
 
 
@@ -243,7 +244,7 @@ class ScriptedServer:
             elif error is not None and not stream.original:
                 self._reply(stream, m.encode(m.Error(message=error)))
             return
-        request = m.decode_request(frame.payload, original=stream.original)
+        request = decode_request(frame.payload, original=stream.original)
         self.requests.append(request)
         match request:
             case m.Auth():

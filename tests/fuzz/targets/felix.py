@@ -20,7 +20,7 @@ from tests.fuzz.targets.target import (
 )
 
 from penstock.wire.felix import messages
-from penstock.wire.felix.codec import binary
+from penstock.wire.felix.codec import binary, requests
 from penstock.wire.felix.errors import Malformed
 from penstock.wire.felix.frames import ACKED, HEADER_SIZE, KEYED, MAGIC, BadFrame, Framer
 
@@ -48,12 +48,12 @@ def request(data: bytes) -> None:
     """Behind a byte that says in which dialect."""
     original = bool(data[:1] > b"\x7f")
     try:
-        found = messages.decode_request(data[1:], original=original)
+        found = requests.decode_request(data[1:], original=original)
     except Malformed as error:
         assert error.text
         return
     written = messages.encode(found)[HEADER_SIZE:]
-    same(messages.decode_request(written, original=original), found)
+    same(requests.decode_request(written, original=original), found)
 
 
 def reply(data: bytes) -> None:

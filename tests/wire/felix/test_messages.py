@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.wire.felix.codec.requests import decode_request
 from penstock.wire.felix.errors import Malformed
 from penstock.wire.felix.frames import HEADER_SIZE
 from penstock.wire.felix.messages import (
@@ -37,7 +38,6 @@ from penstock.wire.felix.messages import (
     SubscribeCursorError,
     Subscribed,
     decode_reply,
-    decode_request,
     encode,
 )
 

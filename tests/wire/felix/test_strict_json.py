@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.wire.felix.codec import strict_json
+from penstock.wire.felix.codec.requests import decode_request
 from penstock.wire.felix.errors import Malformed
-from penstock.wire.felix.messages import Publish, decode_request
+from penstock.wire.felix.messages import Publish
 
 ALPHABET = ascii_letters + digits + "+/"
 BATCH = b'"type":"publish_batch","tenant_id":"t","namespace":"n","stream":"s"'

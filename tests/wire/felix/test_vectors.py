@@ -17,6 +17,7 @@ from penstock.wire.felix.codec.binary import (
     encode_batch,
     encode_events,
 )
+from penstock.wire.felix.codec.requests import decode_request
 from penstock.wire.felix.frames import ACK, ACKED, BATCH, EVENTS, HEADER_SIZE, OFFSETS, SHARED, Frame
 from penstock.wire.felix.messages import (
     Auth,
@@ -31,7 +32,6 @@ from penstock.wire.felix.messages import (
     Publish,
     Subscribe,
     decode_reply,
-    decode_request,
     encode,
 )
 

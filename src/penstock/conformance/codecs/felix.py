@@ -11,7 +11,7 @@ import msgspec
 from penstock.conformance.codecs import Rejected, plain
 from penstock.conformance.vectors import Vector
 from penstock.wire.felix import frames, messages
-from penstock.wire.felix.codec import binary
+from penstock.wire.felix.codec import binary, requests
 from penstock.wire.felix.errors import Malformed
 
 _REQUESTS: Final = frozenset(
@@ -62,7 +62,7 @@ def _message(vector: Vector, payload: bytes) -> messages.Message:
     is_request = vector.kind == "request" or (vector.expect or {}).get("type") in _REQUESTS
     try:
         if is_request:
-            return messages.decode_request(payload, original=vector.dialect == "original")
+            return requests.decode_request(payload, original=vector.dialect == "original")
         return messages.decode_reply(payload)
     except Malformed as error:
         raise Rejected("error", error) from None

@@ -34,9 +34,10 @@ from penstock.doors.streams import StreamChannel
 from penstock.log.engine import COMMITTED, CommitGroup
 from penstock.wire.felix.codec.binary import decode_batch
 from penstock.wire.felix.codec.dialects import ORIGINAL
+from penstock.wire.felix.codec.requests import UnknownRequest, decode_request
 from penstock.wire.felix.errors import Malformed
 from penstock.wire.felix.frames import ACKED, BATCH, HEADER_SIZE, KEYED, BadFrame, Code, Frame, Framer, is_whole
-from penstock.wire.felix.messages import Auth, UnknownRequest, decode_request
+from penstock.wire.felix.messages import Auth
 
 JSON_UNIT: Final = 12  # as a power of two: bytes that count as one more request of a turn
 BINARY_UNIT: Final = 14

@@ -17,11 +17,8 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 import msgspec
 from msgspec import Meta, Struct, field
 
-from penstock.wire.felix.codec.binary import MAX_PAYLOADS
-from penstock.wire.felix.codec.strict_json import Bulk, bulk, flaw
 from penstock.wire.felix.errors import Malformed
 from penstock.wire.felix.frames import frame
-from penstock.wire.felix.routing import MAX_KEY
 
 RequestId: TypeAlias = int | str | None
 
@@ -30,7 +27,7 @@ MAX_I64: Final = 0x7FFF_FFFF_FFFF_FFFF
 
 U16 = Annotated[int, Meta(ge=0, le=0xFFFF)]
 U32 = Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)]
-U64 = Annotated[int, Meta(ge=0)]  # msgspec cannot express the upper bound; see _invalid_number
+U64 = Annotated[int, Meta(ge=0)]  # msgspec cannot express the upper bound; see `codec/requests`
 I64 = Annotated[int, Meta(ge=-MAX_I64 - 1, le=MAX_I64)]
 AckMode = Literal["none", "per_message", "per_batch"]
 
@@ -294,15 +291,7 @@ Reply: TypeAlias = (
 )
 
 
-class UnknownRequest(Malformed):
-    """A request of an unknown type."""
-
-    def __init__(self, text: str, request_id: RequestId, request_type: str) -> None:
-        super().__init__(text, request_id)
-        self.request_type = request_type
-
-
-class _Id(Struct, frozen=True, gc=False):
+class ReadablePart(Struct, frozen=True, gc=False):
     """The decodable parts of a malformed message."""
 
     request_id: RequestId = None
@@ -316,26 +305,21 @@ class _IdAlone(Struct, frozen=True, gc=False):
 
 # -- encoding and decoding
 
-_REQUESTS: Final = msgspec.json.Decoder(Request)
+REQUESTS: Final = msgspec.json.Decoder(Request)
 _REPLIES: Final = msgspec.json.Decoder(Reply)
-_ID: Final = msgspec.json.Decoder(_Id)
+_ID: Final = msgspec.json.Decoder(ReadablePart)
 _ID_ALONE: Final = msgspec.json.Decoder(_IdAlone)
 _ENCODER: Final = msgspec.json.Encoder()
 
-_BULK: Final[dict[type, Bulk]] = {
-    Publish: bulk("payload", b'"', b'"', b""),
-    PublishBatch: bulk("payloads", b"[", b"]", []),
-    CachePut: bulk("value", b'"', b'"', b""),
-}
-_REQUEST_TYPES: Final = frozenset(kind.__struct_config__.tag for kind in get_args(Request))
+REQUEST_TYPES: Final = frozenset(kind.__struct_config__.tag for kind in get_args(Request))
 _REPLY_TYPES: Final = frozenset(kind.__struct_config__.tag for kind in get_args(Reply))
 
 _WRONG_TYPE: Final = re.compile(r"Invalid value '(.*)' - at `\$\.type`", re.DOTALL)
 _MISSING: Final = re.compile(r"Object missing required field `(\w+)`")
 _AT: Final = re.compile(r"(.*) - at `\$\.(.*)`", re.DOTALL)
-_UNKNOWN_TYPE: Final = "unknown message type"
+UNKNOWN_TYPE: Final = "unknown message type"
 _MOST_TOLD: Final = 64  # characters of the peer's text in an error message
-_MOST_QUOTES: Final = 2 * MAX_PAYLOADS + 200  # per message; more would take much time and memory to decode
+UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def encode(message: Message) -> bytes:
@@ -343,45 +327,26 @@ def encode(message: Message) -> bytes:
     return frame(_ENCODER.encode(message))
 
 
-def decode_request(payload: bytes, *, original: bool) -> Request:
-    """Raises Malformed, with the request's id if that can be decoded."""
-    try:
-        if len(payload) > _MOST_QUOTES and payload.count(b'"') > _MOST_QUOTES:
-            raise Malformed(f"too many strings in a message; a batch has at most {MAX_PAYLOADS} payloads: send several")
-        request: Request = _decode(_REQUESTS, payload, _REQUEST_TYPES)
-        text = _invalid_number(request, original) or flaw(payload, request, _BULK.get(type(request)))
-    except Malformed as problem:
-        text = problem.text
-    if text is not None:
-        found = _readable_part(payload)
-        request_id = found.request_id if _fits(found.request_id, original) else None
-        if text.startswith(_UNKNOWN_TYPE):
-            raise UnknownRequest(text, request_id, text[len(_UNKNOWN_TYPE) + 2 : -1])
-        publication = found.type in ("publish", "publish_batch")
-        raise Malformed(text, request_id, publication=publication, awaited=found.ack != "none")
-    return request
-
-
 def decode_reply(payload: bytes) -> Reply:
     """Decode a reply of either dialect, for clients. Raises Malformed."""
-    return _decode(_REPLIES, payload, _REPLY_TYPES)  # type: ignore[no-any-return]
-
-
-def _decode(decoder: Any, payload: bytes, types: frozenset[Any]) -> Any:
-    """Decode, with every error converted to the protocol's own. `types`: the allowed ones."""
     try:
         if not payload.isascii():
             payload.decode()  # msgspec does not validate strings that it skips
-        return decoder.decode(payload)
-    except msgspec.ValidationError as error:
-        text = _plain(str(error), types)
-    except RecursionError:
-        text = "malformed JSON: nested too deeply"
-    except UnicodeDecodeError as error:
-        text = f"malformed JSON: invalid UTF-8 at byte {error.start}"
-    except msgspec.DecodeError as error:
-        text = "malformed JSON: " + _sentence(str(error).removeprefix("JSON is malformed: "))
+        return _REPLIES.decode(payload)  # type: ignore[no-any-return]
+    except UNDECODABLE as error:
+        text = described(error, _REPLY_TYPES)
     raise Malformed(text)
+
+
+def described(error: Exception, types: frozenset[Any]) -> str:
+    """One of the `UNDECODABLE` errors in the terms of this protocol. `types`: of the messages that were allowed."""
+    if isinstance(error, msgspec.ValidationError):
+        return _plain(str(error), types)
+    if isinstance(error, RecursionError):
+        return "malformed JSON: nested too deeply"
+    if isinstance(error, UnicodeDecodeError):
+        return f"malformed JSON: invalid UTF-8 at byte {error.start}"
+    return "malformed JSON: " + _sentence(str(error).removeprefix("JSON is malformed: "))
 
 
 def _plain(text: str, types: frozenset[Any]) -> str:
@@ -398,9 +363,9 @@ def _plain(text: str, types: frozenset[Any]) -> str:
 def _wrong_type(name: str, types: frozenset[Any]) -> str:
     if name in types:
         return "duplicate field 'type'"  # a valid type that is rejected must be the second one
-    if name in _REQUEST_TYPES | _REPLY_TYPES:
+    if name in REQUEST_TYPES | _REPLY_TYPES:
         return f"unexpected message type '{name}'"
-    return f"{_UNKNOWN_TYPE} '{name[:_MOST_TOLD]}'"
+    return f"{UNKNOWN_TYPE} '{name[:_MOST_TOLD]}'"
 
 
 def _sentence(text: str) -> str:
@@ -408,42 +373,13 @@ def _sentence(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-_PUBLICATIONS: Final = (Publish, PublishBatch)
-
-
-def _invalid_number(request: Request, original: bool) -> str | None:
-    """The flaw in a request's numbers, or None: ids differ between the dialects, and msgspec supports no bounds above
-    an i64."""
-    if isinstance(request, Auth):
-        return None
-    if not _fits(request.request_id, original):
-        return f"field 'request_id': expected {'a u64' if original else 'a string or a number of 64 bits'}"
-    if isinstance(request, _PUBLICATIONS):
-        if request.key is not None and len(request.key) > MAX_KEY:
-            return f"field 'key': a key of {len(request.key)} bytes; the most is {MAX_KEY}"
-    elif isinstance(request, Subscribe):
-        if request.subscription_id is not None and request.subscription_id > MAX_U64:
-            return "field 'subscription_id': expected a u64"
-        if isinstance(request.start, From) and request.start.offset > MAX_U64:
-            return "field 'start.offset': expected a u64"
-    elif (getattr(request, "ttl_ms", None) or 0) > MAX_U64:
-        return "field 'ttl_ms': expected a u64"
-    return None
-
-
-def _fits(request_id: RequestId, original: bool) -> bool:
-    if isinstance(request_id, int):
-        return (0 if original else -MAX_I64 - 1) <= request_id <= MAX_U64
-    return request_id is None or not original
-
-
-def _readable_part(payload: bytes) -> _Id:
+def readable_part(payload: bytes) -> ReadablePart:
     """The decodable part of a request that cannot be executed."""
     try:
         return _ID.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
     try:
-        return _Id(_ID_ALONE.decode(payload).request_id)
+        return ReadablePart(_ID_ALONE.decode(payload).request_id)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _Id()
+        return ReadablePart()
