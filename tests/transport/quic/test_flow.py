@@ -9,6 +9,7 @@ from tests.transport.quic.peers import AioquicClient, QuicFixture, RecordingRece
 
 from penstock.transport.quic.connection import QuicConnection
 from penstock.transport.quic.settings import QuicSettings
+from penstock.transport.quic.udp import READ_BYTES
 
 WINDOW = 1 << 20
 MUCH = 8 << 20
@@ -115,6 +116,40 @@ def test_what_is_taken_in_one_turn_is_bounded_so_that_a_pause_acts_soon() -> Non
             there.connection.resume()
             await asyncio.sleep(0.1)
             assert 0 < len(pausing.data) < 600_000
+            connection.close()
+
+    run("uvloop", scene)
+
+
+def test_no_more_is_taken_at_once_than_others_are_sent_at_once() -> None:
+    """Else those who are sent what others send fall behind them, however fast they are: they are sent it later in the
+    same turn of the loop."""
+
+    class Counting(RecordingReceiver):
+        def __init__(self) -> None:
+            super().__init__()
+            self.at_once = [0]
+
+        def received(self, data: bytes, end: bool) -> None:
+            super().received(data, end)
+            if not self.at_once[-1]:
+                asyncio.get_running_loop().call_soon(self.at_once.append, 0)
+            self.at_once[-1] += len(data)
+
+    async def scene() -> None:
+        async with quic_fixture(QuicSettings()) as there:
+            connection, _ = await there.call()
+            stream = connection.open(RecordingReceiver(), bidirectional=True)
+            stream.send(b"x")
+            await until(lambda: there.handlers and there.only.receivers)
+            counting, accepted = Counting(), there.only.receivers[0].stream
+            assert accepted is not None
+            accepted.attach(counting)
+            for _ in range(8):  # the more the client was acknowledged, the more it sends at once
+                stream.send(bytes(MUCH))
+                sent = len(counting.data) + MUCH
+                await until(lambda: len(counting.data) == sent)  # noqa: B023
+            assert max(counting.at_once) <= READ_BYTES + (64 << 10)
             connection.close()
 
     run("uvloop", scene)

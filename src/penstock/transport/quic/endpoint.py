@@ -19,7 +19,7 @@ from penstock.transport.quic.connection import QuicConnection
 from penstock.transport.quic.settings import QuicSettings
 from penstock.transport.quic.state_machine import CID_BYTES, Address, Header, long_header
 from penstock.transport.quic.timers import Timers
-from penstock.transport.quic.udp import UdpSocket
+from penstock.transport.quic.udp import READ_BYTES, UdpSocket
 
 logger = logging.getLogger(__name__)
 
@@ -190,11 +190,14 @@ class QuicEndpoint:
         return {"door": "quic", "peer": "?" if self._at_work is None else self._at_work.peer}
 
     def _receive(self, until: float) -> None:
-        """Deliver received datagrams until this time; nothing more is read from the socket before all are delivered."""
+        """Deliver received datagrams until this time, but not many more bytes than connections are sent meanwhile, or
+        subscribers would fall behind publishers. Nothing more is read from the socket before all are delivered."""
         arrived, fed = self._arrived, self._fed
         now = time.monotonic()
-        while arrived:
+        size = READ_BYTES if fed else 0  # those that were routed before come first
+        while arrived and size < READ_BYTES:
             datagram, address = arrived.popleft()
+            size += len(datagram)
             connection = self._connection_of(datagram, address)
             if connection is not None:
                 if fed.setdefault(connection, address) != address:  # the peer's address changed within these datagrams
@@ -224,6 +227,10 @@ class QuicEndpoint:
     def _resume_reading(self) -> None:
         if not self._reading and not self._closed:
             self._reading = True
+            self._loop.call_soon(self._read_again)  # after what is sent because of what was just delivered
+
+    def _read_again(self) -> None:
+        if self._reading and not self._closed:
             self._loop.add_reader(self._udp.fileno(), self._readable)
 
     def _connection_of(self, datagram: bytes, address: Address) -> QuicConnection | None:
