@@ -45,16 +45,41 @@ def test_joined_and_with_lengths(count: int) -> None:
     found = block(VALUES, b"before", b"after")[:count]
     assert isinstance(found, EqualValues)
     assert found.joined() == b"".join(VALUES[:count])
-    assert found.prefixed == b"".join(b"\0\0\0\3" + value for value in VALUES[:count])
+    assert b"".join(found.blocks) == b"".join(b"\0\0\0\3" + value for value in VALUES[:count])
     assert found.size == 3 * count
 
 
-def test_blocks_of_one_length_become_one() -> None:
+def test_several_become_one() -> None:
     first, second = block(VALUES, b"before"), block(VALUES[:70], after=b"after")
     merged = EqualValues.merged([first, second])
     assert merged == VALUES + VALUES[:70]
-    assert merged.size == 3 * 270
+    assert (len(merged), merged.size) == (270, 3 * 270)
+    assert merged.joined() == b"".join(VALUES + VALUES[:70])
     assert EqualValues.merged([first]) is first
+
+
+@pytest.mark.parametrize("first", [0, 1, 69, 70, 71, 134, 139, 140, 150])
+@pytest.mark.parametrize("count", [0, 1, 2, 69, 70, 71, 140, 500])
+def test_a_part_of_several_has_the_values_of_that_part(first: int, count: int) -> None:
+    values = (VALUES[:70], VALUES[70:140], VALUES[140:])
+    found = EqualValues.merged([block(each, b"before", b"after") for each in values]).part(first, first + count)
+    assert found == VALUES[first : first + count]
+    assert len(found) == len(list(found)) == found.size // 3
+    assert b"".join(found.blocks) == b"".join(b"\0\0\0\3" + value for value in VALUES[first : first + count])
+    if found:
+        assert (found[0], found[-1]) == (VALUES[first], VALUES[first + len(found) - 1])
+
+
+def test_little_else_is_kept_in_memory() -> None:
+    whole = block(VALUES, b"before", b"after")
+    assert whole.compact() is whole, "most of its data are the values"
+    few = whole[:50]
+    assert isinstance(few, EqualValues)
+    assert (few.held_bytes, few.compact().held_bytes) == (1411, 350)
+    assert few.compact() == VALUES[:50]
+    both = EqualValues.merged([few, few])
+    assert both.compact().held_bytes == 700
+    assert both.compact() == VALUES[:50] * 2
 
 
 def test_it_does_not_reach_beyond_its_data() -> None:
@@ -62,3 +87,11 @@ def test_it_does_not_reach_beyond_its_data() -> None:
         EqualValues(b"\0\0\0\3abc", 0, 2, 3)
     with pytest.raises(AssertionError):
         EqualValues.merged([block([b"abc"]), block([b"ab"])])
+
+
+@pytest.mark.parametrize("length", [1, 3, 4, 6, 8, 100])
+@pytest.mark.parametrize("count", [1, 2, 65])
+def test_joined_whatever_their_length(length: int, count: int) -> None:
+    values = [number.to_bytes(1) * length for number in range(count)]
+    merged = EqualValues.merged([block(values, b"x"), block(values[::-1], after=b"yz")])
+    assert merged.joined() == b"".join(values + values[::-1])

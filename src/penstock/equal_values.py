@@ -8,36 +8,47 @@ lengths. To everybody else this is a sequence of values.
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any, Final, overload
 
 PREFIX_SIZE: Final = 4  # the length of each value, a big-endian u32, comes before it
+MAX_HELD: Final = 2  # bytes kept in memory for each byte of `compact` values
 _CUT: Final = 64  # values that are cut out in one call
+
+assert array("I").itemsize == PREFIX_SIZE
 
 
 class EqualValues(Sequence[bytes]):
-    """`count` values of `length` bytes, each after its length, in `data` from `start` on. Immutable."""
+    """`count` values of `length` bytes, each after its length, in `data` from `start` on; or those of several such
+    blocks, one after the other. Immutable."""
 
-    __slots__ = ("_count", "_data", "_start", "length")
+    __slots__ = ("_count", "blocks", "length")
 
     def __init__(self, data: bytes, start: int, count: int, length: int) -> None:
-        assert start + count * (PREFIX_SIZE + length) <= len(data), "the values exceed the data"
+        end = start + count * (PREFIX_SIZE + length)
+        assert end <= len(data), "the values exceed the data"
         self.length = length
-        self._data = data
-        self._start = start
+        self.blocks: list[memoryview] = [memoryview(data)[start:end]]  # all values, each after its length
         self._count = count
 
     @classmethod
-    def merged(cls, blocks: Sequence[EqualValues]) -> EqualValues:
-        """The values of all blocks, which have the same length."""
-        first = blocks[0]
-        assert all(block.length == first.length for block in blocks), "values of several lengths"
-        if len(blocks) == 1:
+    def _of(cls, blocks: list[memoryview], count: int, length: int) -> EqualValues:
+        made = cls.__new__(cls)
+        made.blocks, made._count, made.length = blocks, count, length
+        return made
+
+    @classmethod
+    def merged(cls, parts: Sequence[EqualValues]) -> EqualValues:
+        """The values of all parts, which have the same length; nothing is copied."""
+        first = parts[0]
+        assert all(part.length == first.length for part in parts), "values of several lengths"
+        if len(parts) == 1:
             return first
-        data = b"".join([block.prefixed for block in blocks])
-        return cls(data, 0, sum([len(block) for block in blocks]), first.length)
+        blocks = [block for part in parts for block in part.blocks]
+        return cls._of(blocks, sum([len(part) for part in parts]), first.length)
 
     @property
     def size(self) -> int:
@@ -45,22 +56,40 @@ class EqualValues(Sequence[bytes]):
         return self._count * self.length
 
     @property
-    def prefixed(self) -> memoryview:
-        """All values, each after its length."""
-        start = self._start
-        return memoryview(self._data)[start : start + self._count * (PREFIX_SIZE + self.length)]
+    def held_bytes(self) -> int:
+        """Bytes that this keeps in memory: its blocks may be parts of longer data."""
+        return sum([memoryview(block.obj).nbytes for block in self.blocks])
 
     def part(self, first: int, end: int) -> EqualValues:
         """The values from `first` (inclusive) to `end` (exclusive), as far as there are so many; nothing is copied."""
-        return EqualValues(self._data, self._at(first), max(min(end, self._count) - first, 0), self.length)
+        end = min(end, self._count)
+        step, at, blocks = PREFIX_SIZE + self.length, 0, []
+        for block in self.blocks:
+            if at >= end:
+                break
+            count = len(block) // step
+            if first < at + count:
+                start, stop = max(first - at, 0), min(end - at, count)
+                blocks.append(block if stop - start == count else block[start * step : stop * step])
+            at += count
+        return self._of(blocks, max(end - first, 0), self.length)
 
-    def detached(self) -> EqualValues:
-        """The same values in bytes of their own: what is left of a large frame does not keep all of it in memory."""
-        return EqualValues(bytes(self.prefixed), 0, self._count, self.length)
+    def compact(self) -> EqualValues:
+        """The same values, in bytes of their own if they would keep much more than themselves in memory."""
+        size = self._count * (PREFIX_SIZE + self.length)
+        if self.held_bytes <= MAX_HELD * size:
+            return self
+        return EqualValues(b"".join(self.blocks), 0, self._count, self.length)
 
     def joined(self) -> bytes:
         """All values, one after the other."""
-        return b"".join(chain.from_iterable(self._cuts()))
+        if self.length % PREFIX_SIZE:
+            return b"".join(self)
+        words = array("I")  # of as many bytes as a prefix, so that all prefixes are deleted in one pass
+        for block in self.blocks:
+            words.frombytes(block)
+        del words[:: 1 + self.length // PREFIX_SIZE]
+        return words.tobytes()
 
     def __len__(self) -> int:
         return self._count
@@ -80,8 +109,8 @@ class EqualValues(Sequence[bytes]):
             if step != 1:
                 return list(self)[index]
             return self.part(first, end)
-        at = self._at(range(self._count)[index]) + PREFIX_SIZE
-        return self._data[at : at + self.length]
+        number = range(self._count)[index]
+        return bytes(self.part(number, number + 1).blocks[0][PREFIX_SIZE:])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, EqualValues | list | tuple) and list(self) == list(other)
@@ -91,12 +120,12 @@ class EqualValues(Sequence[bytes]):
     def __repr__(self) -> str:
         return f"<{self._count} values of {self.length} bytes>"
 
-    def _at(self, index: int) -> int:
-        return self._start + index * (PREFIX_SIZE + self.length)
-
     def _cuts(self) -> Iterator[tuple[Any, ...]]:
-        for first in range(0, self._count, _CUT):
-            yield _layout(self.length, min(_CUT, self._count - first)).unpack_from(self._data, self._at(first))
+        step = PREFIX_SIZE + self.length
+        for block in self.blocks:
+            count = len(block) // step
+            for first in range(0, count, _CUT):
+                yield _layout(self.length, min(_CUT, count - first)).unpack_from(block, first * step)
 
 
 @lru_cache(64)

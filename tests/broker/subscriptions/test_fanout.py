@@ -322,6 +322,46 @@ def test_what_somebody_waits_for_is_not_read(reads: list[int]) -> None:
     assert all(chunk.count <= CUT.events for chunk in listener.chunks)
 
 
+def test_one_that_is_alone_takes_it_with_it() -> None:
+    fixture = a_world()
+    listener = follow(fixture)
+    for count in (1, 3 * CUT.events + 1, 2):
+        produce(fixture, count)
+    assert listener.got == expected(*range(3 * CUT.events + 4))
+    assert fixture.broker.fanout.budget.used == 0
+    others = [follow(fixture) for _ in range(2)]
+    produce(fixture, 1)
+    assert fixture.broker.fanout.budget.used > 0, "which of them is the last one is not known"
+    assert all(other.got == expected(3 * CUT.events + 4) for other in others)
+
+
+def test_one_that_begins_in_the_midst_of_what_is_new_goes_on_with_the_others(reads: list[int]) -> None:
+    fixture = a_world()
+    first, second = follow(fixture), follow(fixture)
+    for _ in range(3):
+        produce(fixture, 4)
+    third = follow(fixture, 2)
+    assert reads == []
+    assert [(chunk.start, chunk.end) for chunk in third.chunks] == [(2, 4), (4, 8), (8, 12)]
+    assert third.chunks[1:] == first.chunks[1:] == second.chunks[1:]
+
+
+def test_one_that_has_to_read_reads_as_far_as_to_what_is_new(reads: list[int]) -> None:
+    fixture = a_world()
+    listener = follow(fixture, room=1)
+    produce(fixture, 1)
+    for count in (2, 4, 4):
+        produce(fixture, count)
+    budget = fixture.broker.fanout.budget
+    budget.limit = budget.used + 200
+    produce(fixture, 4)  # and the oldest goes
+    listener.room = 100
+    listener.go_on()
+    assert reads == [1]
+    assert [(chunk.start, chunk.end) for chunk in listener.chunks] == [(0, 1), (1, 3), (3, 7), (7, 11), (11, 15)]
+    assert listener.got == expected(*range(15))
+
+
 def test_what_could_not_be_kept_reaches_nobody() -> None:
     fixture = a_broker()
     listener = follow(fixture)

@@ -235,6 +235,20 @@ def test_of_what_was_appended_just_now_the_oldest_goes_first_whoever_asked_for_i
     assert (budget.used, new.used, new.get(2)) == (0, 0, None)
 
 
+def test_what_is_around_an_offset_and_next_to_it() -> None:
+    new = AppendedChunks(MemoryBudget())
+    assert (new.around(3), new.next_start(3)) == (None, None)
+    first, second = chunk(10, 4), chunk(20, 4)
+    new.put([first, second])
+    assert [new.around(offset) for offset in (9, 10, 11, 13, 14, 19, 20, 23, 24)] == [
+        None, None, first, first, None, None, None, second, None,
+    ]  # fmt: skip
+    assert [new.next_start(offset) for offset in (3, 9, 10, 19, 20, 30)] == [10, 10, 20, 20, None, None]
+    new.release(first)
+    assert (new.get(10), new.around(11), new.next_start(3)) == (None, None, 20)
+    assert new.used == second.cost
+
+
 def test_what_was_made_of_it_counts_too_and_all_of_it_may_go() -> None:
     budget = MemoryBudget()
     new = AppendedChunks(budget, limit=5_000)
@@ -286,9 +300,17 @@ def test_values_of_one_length_are_cut_like_any_others(count: int, size: int, eve
     block = EqualValues(b"".join(size.to_bytes(4) + value for value in values), 0, count, size)
     limits = ChunkLimits(events, limit)
     found, expected = appended_chunks(100, block, limits, 7), appended_chunks(100, values, limits, 7)
-    assert [(each.start, each.end, each.runs, each.size, each.count, each.times, each.cost) for each in found] == [
-        (each.start, each.end, each.runs, each.size, each.count, each.times, each.cost) for each in expected
+    assert [(each.start, each.end, each.runs, each.size, each.count, each.times) for each in found] == [
+        (each.start, each.end, each.runs, each.size, each.count, each.times) for each in expected
     ]
+    assert all(each.size + 4 * each.count < each.cost for each in found)
+
+
+def test_several_batches_make_one_portion() -> None:
+    parts = [EqualValues((b"\0\0\0\1" + b"%d" % number) * 3, 0, 3, 1) for number in range(4)]
+    cut = appended_chunks(100, EqualValues.merged(parts), ChunkLimits(5, 1000), 7)
+    assert shape(cut) == [(100, 105, 5), (105, 110, 5), (110, 112, 2)]
+    assert contents(cut) == dict(enumerate([b"0"] * 3 + [b"1"] * 3 + [b"2"] * 3 + [b"3"] * 3, 100))
 
 
 def test_what_is_left_of_a_large_frame_does_not_keep_all_of_it() -> None:

@@ -113,6 +113,7 @@ class FanoutCursor:
         if below is not None and chunk.end > below:
             chunk = chunk.between(self.position, below)
         self.position = chunk.end
+        fanout.passed(chunk)
         self.group = fanout.state_log.pending_commit
         self._skip_expired = not chunk.count
         return chunk
@@ -255,12 +256,18 @@ class PartitionFanout:
         chunk = self._appended.get(position) or cursor.prefetched(now) or window.get(position, now)
         if chunk is not None:
             return chunk
-        around = window.around(position, now)
+        around = self._appended.around(position) or window.around(position, now)
         if around is None:
             return self._read(cursor, topic, bounds, now)
         chunk = around.between(position, around.end)
         window.put(chunk)
         return chunk
+
+    def passed(self, chunk: EncodedChunk) -> None:
+        """A cursor has gone past this chunk. If it is the only one, a new chunk is forgotten: nobody waits for it, and
+        memory that is used again soon is still in the processor's caches."""
+        if chunk.kept is self._appended and len(self._cursors) == 1:
+            self._appended.release(chunk)
 
     def _read(self, cursor: FanoutCursor, topic: Topic, bounds: Bounds, now: int) -> EncodedChunk | None:
         start = cursor.position
@@ -282,7 +289,7 @@ class PartitionFanout:
     def _plan(self, topic: Topic, start: int, bounds: Bounds, now: int, *, skip_expired: bool) -> FanoutRead:
         ref, limits, end = self.ref, self.ref.limits, bounds.high_watermark
         view = visible_read.view(self._log.state_log.state, topic, ref.partition, now)
-        length = min(end, self._window.next_start(start) or end) - start
+        length = min(end, self._window.next_start(start) or end, self._appended.next_start(start) or end) - start
         size, count = (
             max(limits.bytes, min(limits.bytes * MAX_CHUNKS_PER_READ, READ_BYTES)),
             min(length, limits.events * MAX_CHUNKS_PER_READ),

@@ -40,8 +40,10 @@ class EncodedChunk:
     __slots__ = ("cost", "count", "encodings", "end", "kept", "runs", "size", "start", "times", "until")
 
     def __init__(
-        self, start: int, end: int, runs: Sequence[ValueRun], size: int, until: int = FOREVER, times: bytes = b""
-    ) -> None:
+        self, start: int, end: int, runs: Sequence[ValueRun], size: int, until: int = FOREVER, times: bytes = b"",
+        held: int | None = None,
+    ) -> None:  # fmt: skip
+        """`held`: bytes that the values keep in memory, if these are not an object for each."""
         self.start = start
         self.end = end
         self.runs = runs  # in order, separated by gaps
@@ -51,7 +53,7 @@ class EncodedChunk:
         self.until = until  # µs since 1970: time of the first expiry
         self.encodings: dict[Hashable, bytes] = {}  # encoded bytes, by keys private to each protocol
         self.kept: ChunkWindow | AppendedChunks | None = None
-        self.cost = CHUNK_OVERHEAD + size + VALUE_OVERHEAD * self.count
+        self.cost = CHUNK_OVERHEAD + (size + VALUE_OVERHEAD * self.count if held is None else held + len(times))
 
     def encoded(self, key: Hashable, make: Callable[[EncodedChunk], bytes]) -> bytes:
         """The cached encoding under this key; made by `make` on first use."""
@@ -83,7 +85,7 @@ class EncodedChunk:
                 runs.append((offset + first, values[first:last]))
                 times += self.times[8 * (at + first) : 8 * (at + last)]
             at += len(values)
-        return EncodedChunk(start, end, runs, sum([sum(map(len, values)) for _, values in runs]), self.until, times)
+        return EncodedChunk(start, end, runs, sum([_size(values) for _, values in runs]), self.until, times)
 
 
 class MemoryBudget:
@@ -180,6 +182,21 @@ class AppendedChunks:
             self.wanted = True
         return chunk
 
+    def around(self, offset: int) -> EncodedChunk | None:
+        """A chunk that contains this offset, but does not start there."""
+        if not self._chunks or offset < next(iter(self._chunks)):  # as for all subscribers that are further behind
+            return None
+        starts = list(self._chunks)
+        found = self._chunks[starts[bisect_left(starts, offset) - 1]]
+        return found if found.start < offset < found.end else None
+
+    def next_start(self, offset: int) -> int | None:
+        """The start of the next chunk after this offset, as in `ChunkWindow`."""
+        first = next(iter(self._chunks), None)
+        if first is None or first > offset:
+            return first
+        return min([start for start in self._chunks if start > offset], default=None)
+
     def put(self, chunks: Sequence[EncodedChunk]) -> None:
         for chunk in chunks:
             chunk.kept = self
@@ -196,13 +213,20 @@ class AppendedChunks:
         while self._chunks:
             self._drop()
 
+    def release(self, chunk: EncodedChunk) -> None:
+        """Drop a chunk of these, which was used."""
+        self._remove(chunk.start)
+
     def _drop(self) -> None:
-        chunk = self._chunks.pop(next(iter(self._chunks)))
-        chunk.kept = None
-        if not chunk.encodings:
+        if not self._remove(next(iter(self._chunks))).encodings:
             self.wanted = False
+
+    def _remove(self, start: int) -> EncodedChunk:
+        chunk = self._chunks.pop(start)
+        chunk.kept = None
         self.used -= chunk.cost
         self._budget.used -= chunk.cost
+        return chunk
 
 
 def appended_chunks(base: int, values: Sequence[bytes], limits: ChunkLimits, timestamp: int) -> list[EncodedChunk]:
@@ -228,14 +252,19 @@ def _equal_chunks(base: int, values: EqualValues, limits: ChunkLimits, time: byt
     count, fit = len(values), max(min(limits.events, limits.bytes // values.length), 1)
     if count <= fit:
         return [_equal_chunk(base, values, time)]
-    # Some of them are evicted before others, so each has its own bytes: a chunk must not keep the whole frame.
-    parts = [(at, values.part(at, at + fit).detached()) for at in range(0, count, fit)]
+    # Some of them are evicted before others: a chunk must not keep a frame in memory of which it is a small part.
+    parts = [(at, values.part(at, at + fit).compact()) for at in range(0, count, fit)]
     return [_equal_chunk(base + at, part, time) for at, part in parts]
 
 
 def _equal_chunk(start: int, values: EqualValues, time: bytes) -> EncodedChunk:
     count = len(values)
-    return EncodedChunk(start, start + count, [(start, values)], values.size, FOREVER, time * count)
+    return EncodedChunk(start, start + count, [(start, values)], values.size, FOREVER, time * count, values.held_bytes)
+
+
+def _size(values: Sequence[bytes]) -> int:
+    """Bytes of all values."""
+    return values.size if isinstance(values, EqualValues) else sum(map(len, values))
 
 
 def chunks_of_read(

@@ -329,14 +329,15 @@ def _common_length(data: bytes, at: int, count: int) -> int | None:
 
 
 def _large_batch(data: bytes, at: int, count: int) -> EqualValues | None:
-    """Many payloads of one length, left where they are; None if they are few, small or of several lengths."""
+    """Many payloads of one length, left where they are unless most of the frame is something else; None if they are
+    few, small or of several lengths."""
     size = len(data) - at
     if size < _LARGE or not _MANY <= count <= size // PREFIX_SIZE:
         return None
     length = _common_length(data, at, count)
     if length is None or count * length < _LARGE:
         return None
-    return EqualValues(data, at, count, length)
+    return EqualValues(data, at, count, length).compact()
 
 
 @lru_cache(64)
@@ -348,8 +349,9 @@ def _together(size: int, count: int) -> struct.Struct:
 def _encode(flags: int, head: bytes, payloads: Sequence[bytes]) -> bytes:
     """A frame with the payloads after `head`, joined in a single call."""
     if isinstance(payloads, EqualValues):
-        body = payloads.prefixed
-        return b"".join((header(len(head) + 4 + len(body), flags), head, _U32.pack(len(payloads)), body))
+        count = len(payloads)
+        length = len(head) + 4 + count * (PREFIX_SIZE + payloads.length)
+        return b"".join((header(length, flags), head, _U32.pack(count), *payloads.blocks))
     sizes = list(map(len, payloads))
     length = len(head) + 4 + 4 * len(sizes) + sum(sizes)
     start = header(length, flags) + head + _U32.pack(len(sizes))
