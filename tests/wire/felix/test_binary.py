@@ -215,6 +215,14 @@ def test_large_batches_of_one_length_are_not_cut(size: int, odd: int | None, bef
             decode_batch(before + HEAD + by_hand[:held], acked=bool(before))
 
 
+def test_what_comes_after_the_payloads_of_a_batch_is_not_kept_with_them() -> None:
+    payloads = (struct.pack(">I", 1000) + bytes(1000)) * 20
+    batch = decode_batch(HEAD + struct.pack(">I", 20) + payloads + bytes(1 << 20), acked=False)
+    assert isinstance(batch.payloads, EqualValues)
+    assert batch.payloads == [bytes(1000)] * 20
+    assert batch.payloads.held_bytes == len(payloads)
+
+
 def test_empty_batches_are_legal() -> None:
     assert decode_batch(HEAD + bytes(4), acked=False) == Batch("t", "n", "s", [])
     assert decode_events(SHARED, bytes(4)) == Events(None, None, [])
