@@ -85,9 +85,8 @@ class EqualValues(Sequence[bytes]):
         """All values, one after the other."""
         if self.length % PREFIX_SIZE:
             return b"".join(self)
-        words = array("I")  # of as many bytes as a prefix, so that all prefixes are deleted in one pass
-        for block in self.blocks:
-            words.frombytes(block)
+        # Each word has as many bytes as a prefix, so that all prefixes are deleted in one pass.
+        words = array("I", b"".join(self.blocks))
         del words[:: 1 + self.length // PREFIX_SIZE]
         return words.tobytes()
 
