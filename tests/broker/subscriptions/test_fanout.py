@@ -323,7 +323,7 @@ def test_what_somebody_waits_for_is_not_read(reads: list[int]) -> None:
 
 
 def test_one_that_is_alone_takes_it_with_it() -> None:
-    fixture = a_world()
+    fixture = a_broker()
     listener = follow(fixture)
     for count in (1, 3 * CUT.events + 1, 2):
         produce(fixture, count)
@@ -336,7 +336,7 @@ def test_one_that_is_alone_takes_it_with_it() -> None:
 
 
 def test_one_that_begins_in_the_midst_of_what_is_new_goes_on_with_the_others(reads: list[int]) -> None:
-    fixture = a_world()
+    fixture = a_broker()
     first, second = follow(fixture), follow(fixture)
     for _ in range(3):
         produce(fixture, 4)
@@ -347,7 +347,7 @@ def test_one_that_begins_in_the_midst_of_what_is_new_goes_on_with_the_others(rea
 
 
 def test_one_that_has_to_read_reads_as_far_as_to_what_is_new(reads: list[int]) -> None:
-    fixture = a_world()
+    fixture = a_broker()
     listener = follow(fixture, room=1)
     produce(fixture, 1)
     for count in (2, 4, 4):
