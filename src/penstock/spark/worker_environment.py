@@ -25,7 +25,7 @@ ADDED_BY_STREAMS: Final = (
     "SPARK_BUFFER_SIZE",
     "SPARK_PYTHON_RUNTIME",
 )
-"""What streams of Spark 4.2 and 4.3 add."""
+"""The variables that streams of Spark 4.2 and 4.3 add."""
 
 _REMEDY: Final = (
     "Restart the Spark server, then run this again. No query on it can read topics any more, because two streams that "
