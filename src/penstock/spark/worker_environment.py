@@ -46,7 +46,7 @@ def complete(spark: SparkSession, source: str = SOURCE) -> None:
 
 
 def remedy(error: str) -> str:
-    """What to do if this is what Spark says of a damaged map; otherwise empty."""
+    """The remedy if this is what Spark says of a damaged map; otherwise empty."""
     return _REMEDY if _DAMAGED.search(error) else ""
 
 
