@@ -544,11 +544,16 @@ class FileEngine(Journal):
         closed = [extents_of(segment) for segment in self._segments[:-1]]
         active = self._segments[-1].index.extent
         starts = {PartitionId(partition): log.start for partition, log in self._partitions.items()}
-        newest = lambda partition, first: self._table_ends.newest_before(partition, starts.get(partition, 0), first)  # noqa: E731
-        moved = retention.new_starts(closed, active, starts, wanted, now, newest)
+
+        def newest_in_table(partition: PartitionId, first: int) -> int:
+            return self._table_ends.newest_before(partition, starts.get(partition, 0), first)
+
+        def wanted_from(partition: PartitionId) -> int:
+            return max(starts.get(partition, 0), self.table_end(partition))
+
+        moved = retention.new_starts(closed, active, starts, wanted, now, newest_in_table)
         if moved:
             self.trim(moved)
-        wanted_from = lambda partition: max(starts.get(partition, 0), self.table_end(partition))  # noqa: E731
         unneeded = self._segments[: retention.removable(closed, wanted_from)]
         if self._publishes_early:
             unneeded = self._pending_removal.synced(unneeded, self._last_group, self._writer.synced_through)
