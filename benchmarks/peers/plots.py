@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Final
 
-WIDTH, HEIGHT = 760, 420
-LEFT, RIGHT, TOP, BOTTOM = 76, 190, 46, 54
+WIDTH, HEIGHT = 790, 420
+LEFT, RIGHT, TOP, BOTTOM = 76, 220, 46, 54
 COLOURS: Final = ("#0969da", "#cf222e", "#1a7f37", "#9a6700", "#8250df", "#bf3989", "#57606a", "#0a7ea4", "#bc4c00")
 STYLE: Final = """
     .paper { fill: #ffffff; stroke: #d0d7de; } .grid { stroke: #d8dee4; } .axis { stroke: #57606a; }
