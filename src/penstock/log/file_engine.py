@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -43,7 +44,7 @@ from penstock.log.errors import (
     OffsetMismatch,
 )
 from penstock.log.files import Files
-from penstock.log.group_format import CORE, ENGINE, HEADER_SIZE, encode_event
+from penstock.log.group_format import CORE, ENGINE, HEADER_SIZE, decode_event, encode_event
 from penstock.log.journal import Journal
 from penstock.log.latency import Latency
 from penstock.log.open_group import PendingGroup, check_writes, size_of
@@ -323,6 +324,7 @@ class FileEngine(Journal):
             if due and self._snapshot_source is not None:
                 group.snapshot = self._take_snapshot(group, self._snapshot_source())
         if self._publishes_early:
+            self._unwritten = (*self._unwritten, group)
             self._publish(group)
         return group
 
@@ -347,7 +349,9 @@ class FileEngine(Journal):
             return
         self.commit_latency.add(sealed.write_ns)
         self._index(sealed)
-        if not sealed.published:
+        if sealed.published:
+            self._unwritten = self._unwritten[1:]  # not before: a reader on another thread finds it in either
+        else:
             self._publish(sealed)
         if sealed.batches:
             self._tail.written(len(sealed.batches))
@@ -453,7 +457,11 @@ class FileEngine(Journal):
         events, self._core_events = self._core_events, None
         if events is None or self._last_group != self._opened_at:
             after = snapshot.group if snapshot else 0
-            replayed = recovery.replay(self._segments, after, self._last_group)
+            written = self._unwritten[0].number - 1 if self._unwritten else self._last_group
+            replayed = chain(
+                recovery.replay(self._segments, after, written),
+                (decode_event(event) for group in self._unwritten for event in group.events),
+            )
             events = [payload for owner, payload in replayed if owner == CORE]
         return Recovered(snapshot.core if snapshot else None, iter(events), list(self.notes))
 

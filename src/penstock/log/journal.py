@@ -7,6 +7,7 @@ from typing import Final
 
 from penstock.log.engine import Bounds, ClosedFile, PartitionId, ReadPlan, TieredReader
 from penstock.log.errors import OffsetOutOfRange
+from penstock.log.open_group import PendingGroup
 from penstock.log.partition import PartitionLog
 from penstock.log.reading import BatchCache, DiskPlan, ReadyPlan, files_from, first_at
 from penstock.log.segment import Segment
@@ -18,7 +19,7 @@ _EMPTY: Final = PartitionLog()
 
 class Journal:
     """The reading half of `penstock.log.engine.Engine`. Whoever writes moves the bounds, and adds and removes
-    segments; a list of segments that readers may have is replaced, never shortened."""
+    segments; what readers on other threads may have, segments and groups, is replaced, never shortened."""
 
     def __init__(
         self,
@@ -30,6 +31,7 @@ class Journal:
         on_damage: Callable[[Exception], None],
     ) -> None:
         self._segments = segments
+        self._unwritten: tuple[PendingGroup, ...] = ()  # groups that are readable before a segment has them, in order
         self._partitions: dict[int, PartitionLog] = {
             partition: PartitionLog(start, end) for partition, (start, end) in ranges.items()
         }
@@ -81,14 +83,17 @@ class Journal:
         return TieredReadPlan(self._tiered, partition, offset, seam, max_bytes, max_records, plan if files else None)
 
     def offset_at(self, partition: PartitionId, timestamp: int) -> int | None:
-        bounds, segments = self.bounds(partition), list(self._segments)
+        # In this order: a group leaves `_unwritten` when its segment has it.
+        bounds, groups = self.bounds(partition), self._unwritten
+        segments = list(self._segments)
         if bounds.start < self._table_ends.get(partition).offset:
             files, first = files_from(segments, partition, bounds.start)
             if not files or bounds.start < first:
                 found = offset_in_table(self._tiered, partition, timestamp, bounds.start)
                 if found is not None:
                     return found
-        return first_at(segments, partition, timestamp, bounds, self._cache)
+        unwritten = [batch for group in groups for batch in group.batches if batch.partition == partition]
+        return first_at(segments, unwritten, partition, timestamp, bounds, self._cache)
 
     def read_tiered_from(self, tiered: TieredReader) -> None:
         self._tiered = tiered

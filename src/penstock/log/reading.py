@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from threading import Lock
 from typing import Final
 
@@ -171,9 +172,28 @@ def files_from(segments: Sequence[Segment], partition: int, offset: int) -> tupl
 
 
 def first_at(
-    segments: Sequence[Segment], partition: int, timestamp: int, bounds: Bounds, cache: BatchCache
+    segments: Sequence[Segment],
+    unwritten: Iterable[Batch],
+    partition: int,
+    timestamp: int,
+    bounds: Bounds,
+    cache: BatchCache,
 ) -> int | None:
-    """The first offset in these files, within `bounds`, whose record is not older than `timestamp`."""
+    """The first offset in these files, or in batches behind them, within `bounds`, whose record is not older than
+    `timestamp`."""
+    for batch in chain(_batches_from_time(segments, partition, timestamp, bounds, cache), unwritten):
+        if batch.end_offset <= bounds.start:
+            continue
+        first = max(batch.base_offset, bounds.start)
+        found = batch.slice(first, batch.end_offset, len(batch.data), batch.count).first_at(timestamp)
+        if found is not None:
+            return found if found < bounds.high_watermark else None
+    return None
+
+
+def _batches_from_time(
+    segments: Sequence[Segment], partition: int, timestamp: int, bounds: Bounds, cache: BatchCache
+) -> Iterator[Batch]:
     for segment in segments:
         extent = segment.index.extent(partition)
         if extent is None or extent.max_timestamp < timestamp or extent.end_offset <= bounds.start:
@@ -181,11 +201,4 @@ def first_at(
         index = segment.index.partition(partition)
         assert index is not None
         for span in index.from_time(timestamp):
-            (batch,) = read_batches(segment, [span], cache)
-            if batch.end_offset <= bounds.start:
-                continue
-            first = max(batch.base_offset, bounds.start)
-            found = batch.slice(first, batch.end_offset, len(batch.data), batch.count).first_at(timestamp)
-            if found is not None:
-                return found if found < bounds.high_watermark else None
-    return None
+            yield from read_batches(segment, [span], cache)
