@@ -207,12 +207,12 @@ build/compiled/.ready: scripts/compile.py $(SOURCES) | $(VENV)/.ready-to-test
 	@touch $@
 
 # Left out: tests that replace methods of classes or inherit from them, which compiled ones do not allow.
-test-compiled: build/compiled/.ready ## the tests of log, queues, crashes and whole processes, on what `make compiled` built
+test-compiled: build/compiled/.ready ## the tests of log, queues, sessions, crashes and whole processes, on what `make compiled` built
 	PYTHONPATH=$(CURDIR)/build/compiled $(PYTEST) 4 tests/log tests/crash tests/e2e tests/broker/test_broker.py \
 	  --ignore tests/crash/test_schedules.py --ignore tests/crash/test_kafka_schedules.py \
 	  tests/broker/queues/test_queues.py tests/broker/transactions/test_transactions.py tests/wire/flymq/test_frames.py \
 	  tests/wire/flymq/test_messages.py tests/wire/flymq/test_coalesced_produce.py tests/wire/flymq/test_single_produce.py \
-	  tests/wire/rustlog/test_single_produce.py tests/wire/blipmq/test_frames.py
+	  tests/wire/rustlog/test_single_produce.py tests/wire/blipmq/test_frames.py tests/doors/*/test_session.py
 
 $(BIN)/uv: requirements/bootstrap.txt
 	@python=$$(PYTHON="$(PYTHON)" sh scripts/python.sh) || exit 1; \

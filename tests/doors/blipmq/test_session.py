@@ -1222,11 +1222,7 @@ def test_errors_of_the_log_are_its_own(fixture: BrokerFixture) -> None:
     queue = peer.subscribe()
     peer.ask(publish(b"v"))
 
-    def refuse(*_: object, **__: object) -> Any:
-        raise LogError("a secret path")
-
-    fixture.engine.append = fixture.engine.append_event = refuse  # type: ignore[method-assign]
-    fixture.engine.append_record = refuse  # type: ignore[method-assign]
+    fixture.engine._failure = LogError("a secret path")
     assert peer.ask(polls(queue, 5), publish(b"w", first=6), PING) == [
         "NACK 5 500 storage error",
         "NACK 6 500 durable publish failed: storage error",

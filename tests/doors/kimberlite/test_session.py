@@ -333,9 +333,9 @@ def test_a_mistake_of_ours_is_logged_told_and_the_end_of_the_connection_only(
     fixture: BrokerFixture, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     peer, other = Peer(fixture), Peer(fixture)
-    monkeypatch.setattr(fixture.broker, "sync", lambda *_: 1 / 0)
+    monkeypatch.setattr(fixture.broker.tenants, "list", lambda *_: 1 / 0)
     with caplog.at_level(logging.ERROR):
-        assert peer.refused(m.Sync()) == m.ErrorResponse(ErrorCode.INTERNAL_ERROR, "internal error")
+        assert peer.refused(m.GetServerInfo()) == m.ErrorResponse(ErrorCode.INTERNAL_ERROR, "internal error")
     assert "ZeroDivisionError" in caplog.text and peer.closed
     assert other.create() > 0
 

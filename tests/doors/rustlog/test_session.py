@@ -316,7 +316,7 @@ def test_a_mistake_of_ours_is_told_logged_and_ends_the_connection(
 def test_a_reply_too_large_for_a_frame_is_an_error_not_a_dead_connection(
     fixture: BrokerFixture, dialect: Dialect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fixture.broker, "metrics_text", lambda _: "x" * MAX_FRAME)
+    monkeypatch.setattr(fixture.broker.exposition, "text", lambda: "x" * MAX_FRAME)
     peer = Peer(fixture, dialect)
     replies = peer.ask_all(MetricsFetch(), Ping())
     assert code(replies[0]) == 500
