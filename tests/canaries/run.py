@@ -82,12 +82,12 @@ def _pytest(tests: Sequence[str], place: Path, seconds: float) -> tuple[list[str
         cwd=ROOT,
         env=environment(os.environ, place),
         stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        stderr=subprocess.PIPE,  # apart, as what libraries write there could get in between the names of tests
         text=True,
         start_new_session=True,
     )
     try:
-        output, _ = process.communicate(timeout=seconds)
+        output, errors = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         return [], f"not done after {seconds:g} s"
     finally:
@@ -95,7 +95,10 @@ def _pytest(tests: Sequence[str], place: Path, seconds: float) -> tuple[list[str
             os.killpg(process.pid, signal.SIGKILL)  # and the brokers that a failed test has left behind
         process.wait()
     failed = list(dict.fromkeys(_FAILED.findall(output)))
-    return failed, "" if process.returncode in (PASSED, TESTS_FAILED) else output[-2000:]
+    # Python itself exits with 1, too, when pytest does not even start: a failure that names no test is none of a test.
+    expected = TESTS_FAILED if failed else PASSED
+    trouble = f"exit code {process.returncode}: {(output + errors)[-2000:]}"
+    return failed, "" if process.returncode == expected else trouble
 
 
 def environment(inherited: Mapping[str, str], place: Path) -> dict[str, str]:
