@@ -46,7 +46,9 @@ MERMAID = [
 
 @pytest.mark.parametrize(("page", "diagram"), MERMAID, ids=[f"{page}-{n}" for n, (page, _) in enumerate(MERMAID)])
 def test_a_diagram_of_a_page_can_be_drawn_for_the_site(page: str, diagram: str) -> None:  # noqa: ARG001 - names the test
-    ElementTree.fromstring(diagram_svg(diagram))
+    drawn = ElementTree.fromstring(diagram_svg(diagram))
+    shown = " ".join("".join(text.itertext()) for text in drawn.iter("{http://www.w3.org/2000/svg}text"))
+    assert drawn.tag == "{http://www.w3.org/2000/svg}svg" and shown.strip()
 
 
 def test_a_diagram_that_cannot_be_drawn_says_so() -> None:

@@ -315,11 +315,12 @@ def test_close_sends_what_was_published_without_acknowledgement(broker: BrokerPr
             for number in range(200):
                 await client.publish_nowait("unacked", *[b"%d" % number + bytes(1000)] * 20)
         async with AsyncFelixClient(broker.address("felix"), insecure=True) as client:
-            count = 0
+            found: list[bytes] = []
             async with client.subscribe("unacked", "earliest") as events:
                 async for batch in events.batches():
-                    count += len(batch.payloads)
-                    if count == 4000:
-                        return
+                    found += batch.payloads
+                    if len(found) >= 4000:
+                        break
+            assert sorted(found) == sorted([b"%d" % number + bytes(1000) for number in range(200)] * 20)
 
     run(main())

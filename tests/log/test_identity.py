@@ -12,7 +12,7 @@ from tests.log.harness import A
 
 from penstock.log import identity
 from penstock.log.committer import InlineCommitter
-from penstock.log.engine import Records
+from penstock.log.engine import Bounds, Records
 from penstock.log.errors import JournalMissing, LogError
 from penstock.log.file_engine import FileEngine, LogSettings
 from penstock.log.files import Files, OsFiles
@@ -64,8 +64,12 @@ def test_a_journal_that_is_gone_is_refused_and_nothing_is_changed(tmp_path: Path
 def test_removing_what_the_message_names_begins_anew(tmp_path: Path) -> None:
     files = used(tmp_path)
     (tmp_path / "journal" / "00000000000000000001.journal").unlink()
+    before = (tmp_path / identity.PATH).read_bytes()
     (tmp_path / identity.PATH).unlink()
-    opened(files).close()
+    engine = opened(files)
+    assert engine.position == 0 and engine.bounds(A) == Bounds(0, 0)
+    engine.close()
+    assert (tmp_path / identity.PATH).read_bytes() != before
 
 
 @pytest.mark.parametrize(
@@ -85,6 +89,8 @@ def test_what_is_there_before_the_first_start_is_no_trace(tmp_path: Path, other:
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(b"")
     opened(OsFiles(str(tmp_path))).close()
+    assert (tmp_path / identity.PATH).exists()
+    assert path.exists() == (path.suffix != ".tmp")  # nobody else's file is removed
 
 
 def test_an_earlier_version_s_directory_gets_its_identity(tmp_path: Path) -> None:

@@ -41,6 +41,11 @@ def end(process: subprocess.Popen[bytes], number: int) -> None:
     process.communicate()
 
 
+def refused_by_this_process(directory: Path) -> None:
+    with pytest.raises(DirectoryLocked, match=f"process {os.getpid()} "):
+        DirectoryLock(str(directory)).acquire()
+
+
 def test_a_second_process_is_told_who_holds_the_directory(tmp_path: Path) -> None:
     process = holder(tmp_path)
     try:
@@ -57,6 +62,7 @@ def test_a_dead_process_holds_nothing(tmp_path: Path, number: int) -> None:
     end(holder(tmp_path), number)
     lock = DirectoryLock(str(tmp_path))
     lock.acquire()
+    refused_by_this_process(tmp_path)
     lock.release()
 
 
@@ -65,8 +71,7 @@ def test_the_holder_is_named_anew_by_each_holder(tmp_path: Path) -> None:
     end(holder(tmp_path), signal.SIGKILL)
     mine = DirectoryLock(str(tmp_path))
     mine.acquire()
-    with pytest.raises(DirectoryLocked, match=f"process {os.getpid()} "):
-        DirectoryLock(str(tmp_path)).acquire()
+    refused_by_this_process(tmp_path)
     mine.release()
 
 
@@ -74,9 +79,10 @@ def test_a_released_directory_is_free(tmp_path: Path) -> None:
     first = DirectoryLock(str(tmp_path))
     first.acquire()
     first.release()
-    first.release()  # once more does no harm
     second = DirectoryLock(str(tmp_path))
     second.acquire()
+    first.release()  # once more does no harm
+    refused_by_this_process(tmp_path)
     second.release()
 
 
@@ -84,8 +90,7 @@ def test_a_refused_attempt_leaves_the_lock_as_it_was(tmp_path: Path) -> None:
     lock = DirectoryLock(str(tmp_path))
     lock.acquire()
     for _ in range(2):
-        with pytest.raises(DirectoryLocked, match=f"process {os.getpid()} "):
-            DirectoryLock(str(tmp_path)).acquire()
+        refused_by_this_process(tmp_path)
     lock.release()
 
 

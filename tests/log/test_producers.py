@@ -28,7 +28,10 @@ def commit(table: ProducerTable, group: CommitGroup) -> None:
 
 
 def test_a_producer_may_start_at_any_sequence() -> None:
-    append(ProducerTable(), 41)
+    table = ProducerTable()
+    commit(table, append(table, 41))
+    assert table.check(Producer(b"p", 0, 41)) == (produced(41), None)
+    append(table, 42)
 
 
 def test_a_repeat_gets_the_first_result() -> None:

@@ -280,7 +280,8 @@ def test_empty_values_stand_for_none_if_that_is_asked_for() -> None:
 
 
 def test_options_of_others_are_let_be() -> None:
-    stream_options(ORDERS | {"mergeSchema": "true", "my.own": "1", "spark.sql.whatever": "2"})
+    others = {"mergeSchema": "true", "my.own": "1", "spark.sql.whatever": "2"}
+    assert stream_options(ORDERS | others) == stream_options(ORDERS)
 
 
 def test_headers_only_if_they_are_asked_for() -> None:

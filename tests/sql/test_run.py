@@ -322,4 +322,7 @@ def test_a_statement_is_cancelled(catalog: MemoryCatalog) -> None:
 
 
 def test_to_initialize_everything_may_take_longer_than_a_statement() -> None:
-    StatementRuntime().warm(QueryLimits(seconds=0.0))
+    runtime, catalog = StatementRuntime(), MemoryCatalog()
+    runtime.warm(QueryLimits(seconds=0.0))
+    catalog.add("t", "text")
+    assert run(catalog, "SELECT COUNT(*) FROM t", [], None, LIMITS, runtime=runtime).rows == [[1]]

@@ -47,7 +47,10 @@ def test_a_second_group_does_not_end_the_first_and_all_end_together() -> None:
 
 
 def test_one_who_never_joined_may_leave() -> None:
-    GroupMembership(Limits()).leave(Connection())
+    members = GroupMembership(Limits())
+    members.join(DEFAULT_SCOPE, "g", "orders", "a:1", Connection())
+    members.leave(Connection())
+    assert members.of(DEFAULT_SCOPE, "g", "orders") == ["a:1"]
 
 
 def test_a_group_is_forgotten_in_one_topic() -> None:

@@ -79,9 +79,11 @@ def granted(*permissions: Permission, **where: str) -> Access:
 
 @pytest.mark.parametrize("permission", Permission)
 def test_with_security_off_everyone_may_do_everything(permission: Permission) -> None:
-    Access().require(ANONYMOUS, permission, ACME, "topic")
-    Access().require(Identity("x", tenant="other"), permission, ACME, "topic")
-    Access().require_any(ANONYMOUS, permission, ACME)
+    access = Access()
+    for identity in (ANONYMOUS, Identity("x", tenant="other")):
+        access.require(identity, permission, ACME, "topic")
+        assert access.allows(identity, permission, ACME, "topic")
+    access.require_any(ANONYMOUS, permission, ACME)
 
 
 @pytest.mark.parametrize("permission", Permission)
@@ -116,6 +118,9 @@ def test_a_grant_covers_what_its_patterns_match(where: dict[str, str], allowed: 
 def test_a_grant_to_everyone() -> None:
     access = Access(enforced=True, grants=[Grant("*", frozenset({Permission.READ}))])
     access.require(ANONYMOUS, Permission.READ, ACME, "orders")
+    for identity in (ANONYMOUS, ALICE, Identity("x", tenant="acme")):
+        assert access.allows(identity, Permission.READ, ACME, "orders")
+        assert not access.allows(identity, Permission.WRITE, ACME, "orders")
 
 
 @pytest.mark.parametrize("permission", Permission)

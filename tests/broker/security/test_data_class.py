@@ -14,6 +14,7 @@ from penstock.broker.security.access import AccessPolicy, Grant, Identity, Permi
 from penstock.broker.security.key import KeyTerms
 from penstock.broker.security.user import Acl
 from penstock.broker.topics.topic_settings import TopicSettings
+from penstock.log.engine import Bounds
 
 ROOT = Identity("root")
 ALICE = Identity("alice")
@@ -64,6 +65,9 @@ def test_with_security_off_everyone_may() -> None:
     fixture = BrokerFixture()
     fixture.broker.topics.create(ALICE, DEFAULT_SCOPE, "patients", 1, PHI)
     fixture.broker.produce.append(ALICE, DEFAULT_SCOPE, "patients", 0, [b"v"])
+    fixture.commit()
+    assert fixture.broker.topics.bounds(ALICE, DEFAULT_SCOPE, ["patients"]) == {"patients": [Bounds(0, 1)]}
+    assert may_read(fixture, ALICE, "patients")
 
 
 def test_a_topic_of_the_same_name_elsewhere_is_another_one() -> None:
@@ -71,6 +75,9 @@ def test_a_topic_of_the_same_name_elsewhere_is_another_one() -> None:
     elsewhere = Scope("default", "other")
     fixture.broker.topics.create(ROOT, elsewhere, "patients", 1)
     fixture.broker.produce.append(ALICE, elsewhere, "patients", 0, [b"v"])
+    assert fixture.broker.access.allows(ALICE, Permission.READ, elsewhere, "patients")
+    with pytest.raises(AccessDenied):
+        fixture.broker.produce.append(ALICE, DEFAULT_SCOPE, "patients", 0, [b"v"])
 
 
 def test_an_access_list_does_not_give_it() -> None:

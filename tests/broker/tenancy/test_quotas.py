@@ -15,7 +15,7 @@ from penstock.broker.limits import Limits
 from penstock.broker.names import DEFAULT_SCOPE, Scope
 from penstock.broker.security.access import Identity
 from penstock.broker.tables.table import BuildJob, JobDone, MaintenanceJob, TableOutcome, TablePolicy
-from penstock.log.engine import Engine, Records, partition_id
+from penstock.log.engine import Bounds, Engine, Records, partition_id
 from penstock.log.file_engine import LogSettings
 
 ALICE = Identity("alice")
@@ -85,10 +85,14 @@ def test_room_is_made_by_retention_or_by_deleting() -> None:
 def test_what_is_below_the_log_start_does_not_count() -> None:
     fixture = full()
     topic = fixture.broker.topics.describe(ALICE, ACME, "t").topic
-    fixture.engine.trim({partition_id(topic.id, 0): 1})
+    partition = partition_id(topic.id, 0)
+    fixture.engine.trim({partition: 1})
     fixture.commit()
     look(fixture)
     fixture.broker.produce.append(ALICE, ACME, "t", 0, [b"v"])
+    fixture.commit()
+    assert fixture.engine.bounds(partition) == Bounds(1, 2)
+    assert fixture.broker.metrics.tenant_writes_refused == 0
 
 
 def test_it_is_known_again_after_a_restart() -> None:

@@ -124,6 +124,7 @@ def test_a_client_learns_at_once_that_the_server_was_started_anew() -> None:
         async with quic_fixture(port=port):
             connection.open(RecordingReceiver(), bidirectional=True).send(b"x" * 100)
             await until(lambda: handler.endings, 2)
+            assert connection.closed
 
     run("uvloop", scene)
 
@@ -287,6 +288,7 @@ def test_a_peer_that_is_gone_is_noticed_although_it_is_pinged() -> None:
             connection._driver.connections.clear()  # type: ignore[attr-defined]  # as if killed
             connection._driver.close()  # type: ignore[attr-defined]
             await until(lambda: there.handlers and there.only.endings, 5)
+            assert not there.server.endpoint.connections
 
     run("uvloop", scene)
 

@@ -121,9 +121,14 @@ def test_there_is_one_way_to_write_a_value(value: bytes, last: str) -> None:
     ],
 )
 def test_usual_messages_are_read_once(payload: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strict_json, "_read_again", lambda *_: "read again")
+    again: list[object] = []
+    for name in ("_read_again", "_read_parts"):
+        monkeypatch.setattr(strict_json, name, lambda *_: again.append(payload))
 
-    decode_request(payload, original=False)
+    message = decode_request(payload, original=False)
+
+    assert message == decode_request(json.dumps(json.loads(payload)).encode(), original=False)
+    assert again == []
 
 
 def test_nesting_that_only_the_second_reader_refuses_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -345,14 +345,14 @@ def test_random_payloads(payload: bytes, version: int, first: bool) -> None:
     server = ServerCodec()
     if not first:
         drain(server, hello(ClientCodec({1: "seed", 2: "v2", 3: "v3", 4: "v4", 5: "5a"}[version])))
-    drain(server, frame(payload, version))
+    assert drain(server, frame(payload, version)) <= 1
 
 
 @settings(max_examples=scaled(100), deadline=None)
 @given(st.binary(max_size=80))
 def test_random_bytes(data: bytes) -> None:
-    drain(ServerCodec(), data)
-    drain(ServerCodec(), b"VDB " + data)
+    assert drain(ServerCodec(), data) == 0  # the checksum of a frame is wrong
+    assert drain(ServerCodec(), b"VDB " + data) == 0
 
 
 @every_dialect
