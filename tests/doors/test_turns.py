@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.broker.broker_fixture import BrokerFixture, LaterScheduler
 from tests.doors.blipmq.peer import Peer as BlipMqPeer
-from tests.doors.felix.peer import NAMES, frame, publish
+from tests.doors.felix.peer import NAMES, b64, frame, publish
 from tests.doors.felix.peer import Peer as FelixPeer
 from tests.doors.kimberlite.peer import Peer as KimberlitePeer
 from tests.doors.rustlog.peer import Peer as RustLogPeer
@@ -99,11 +99,19 @@ def test_a_pipelined_felix_connection_goes_on() -> None:
 def test_a_felix_subscription_is_replayed() -> None:
     async def scenario(fixture: BrokerFixture) -> None:
         peer = FelixPeer(fixture)
-        peer.stream().all(*[publish(b"x", number) for number in range(256)])
+        peer.stream().all(*[publish(b"%d" % number, number) for number in range(256)])
         peer.stream().all({"type": "subscribe", **NAMES, "start": "earliest"})
         (events,) = peer.line.opened
-        hello = len(events.sent)
-        await turns_until(lambda: len(events.sent) > hello)
+        replayed: list[str] = []
+
+        def all_came() -> bool:
+            for reply in events.replies():
+                assert isinstance(reply, dict)
+                replayed.extend(reply.get("payloads", ()))
+            return len(replayed) >= 256
+
+        await turns_until(all_came)
+        assert replayed == [b64(b"%d" % number) for number in range(256)]
 
     with_busy_threads(scenario)
 
