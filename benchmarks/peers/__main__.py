@@ -10,7 +10,8 @@ import time
 
 from benchmarks import machine
 from benchmarks.peers import results, servers
-from benchmarks.peers.parts import GROUPS, PARTS, Peers, chosen, configurations
+from benchmarks.peers.parts import GROUPS, PARTS, chosen, configurations
+from benchmarks.peers.tried import Peers
 from benchmarks.settings import scratch
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
