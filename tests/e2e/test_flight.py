@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.launcher import BrokerProcess, other_doors, penstock
+from tests.ports import steady_port
 from tests.preloaded import STARTED_WORKERS
 from tests.workers.flight.seeded_flight_broker import OPEN, made
 from tests.workers.flight.test_flight import flight_process_of
@@ -51,9 +52,11 @@ def test_a_read_survives_the_end_of_the_process_and_of_the_broker(tmp_path: Path
         maker.topic("t")
         for _ in range(12):
             maker.append("t", [os.urandom(MIB // 4) for _ in range(8)])
-    with BrokerProcess(tmp_path, *OPEN, **STARTED_WORKERS) as broker:
+    # Of its own: while the broker is away, a client of a port given by the system could be given the same one.
+    listen = ("--listen", f"flight=127.0.0.1:{(port := steady_port())}")
+    with BrokerProcess(tmp_path, *listen, **STARTED_WORKERS) as broker:
         log = log_of(broker.ready())
-        first, port = flight_process_of(broker), broker.endpoint("flight")[1]
+        first = flight_process_of(broker)
         stream = log.read(PLACE, 0, 96, ["offset", "value"])
         found = [next(stream)]
         os.kill(first, signal.SIGKILL)
@@ -63,7 +66,7 @@ def test_a_read_survives_the_end_of_the_process_and_of_the_broker(tmp_path: Path
         broker.signal(signal.SIGKILL)
         broker.finish()
         assert gone(second)  # nobody told it
-        with BrokerProcess(tmp_path, "--listen", f"flight=127.0.0.1:{port}", **STARTED_WORKERS) as again:
+        with BrokerProcess(tmp_path, *listen, **STARTED_WORKERS) as again:
             again.ready()
             found += list(stream)
             assert offsets(found) == list(range(96))

@@ -19,7 +19,7 @@ from tests.process_stats import workers
 
 from penstock.clients.kimberlite import KimberliteClient, RetryPolicy
 
-DEADLINE = 60.0  # seconds; a loaded machine takes its time
+DEADLINE = 300.0  # seconds; workers of low priority take their time on a loaded machine
 ONCE = RetryPolicy(attempts=1)
 
 

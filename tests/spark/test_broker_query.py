@@ -4,7 +4,6 @@ tables that it builds."""
 from __future__ import annotations
 
 import signal
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import PySparkException
 from tests.launcher import BrokerProcess, penstock
+from tests.ports import steady_port
 from tests.spark.query import Query, until
 
 from penstock.clients.blipmq import Client as BlipMq
@@ -29,15 +29,9 @@ QUICK_TABLES = {
 }
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture
 def port() -> int:
-    return free_port()
+    return steady_port()
 
 
 @pytest.fixture

@@ -19,10 +19,10 @@ import pytest
 from deltalake import DeltaTable
 from tests.cli.test_up import FLIGHT
 from tests.launcher import BrokerProcess
+from tests.ports import steady_port
 from tests.snippets import snippets
 from tests.spark.cluster import MASTER, PAGE, Cluster, replaced
 from tests.spark.java import needs_java
-from tests.spark.test_broker_query import free_port
 
 from penstock.clients.rustlog import Client
 from penstock.flight.connect import connect
@@ -63,7 +63,7 @@ spark.stop()
 @contextmanager
 def moto() -> Iterator[str]:
     """An object store with the bucket `lake`; its address."""
-    port = free_port()
+    port = steady_port()
     endpoint = f"http://127.0.0.1:{port}"
     with subprocess.Popen([str(MOTO), "-H", "127.0.0.1", "-p", str(port)], stderr=subprocess.DEVNULL) as process:
         try:

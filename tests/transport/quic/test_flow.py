@@ -84,7 +84,7 @@ def test_the_end_of_a_paused_connection_is_noticed() -> None:
             stream.send(bytes(MUCH))
             await asyncio.sleep(0.1)
             connection.close(7, "enough")
-            await until(lambda: there.only.endings)
+            await until(lambda: there.handlers and there.only.endings)
             assert there.only.endings == [(7, "enough")]
 
     run("uvloop", scene)
@@ -192,7 +192,7 @@ def test_a_connection_parts_when_everything_was_delivered() -> None:
             stream = connection.open(receiver, bidirectional=True)
             stream.send(b"x" * 500_000)
             stream.finish()
-            await until(lambda: there.only.receivers)
+            await until(lambda: there.handlers and there.only.receivers)
             there.connection.close_when_delivered(0, "bye")
             await until(lambda: handler.endings)
             assert handler.endings == [(0, "bye")]

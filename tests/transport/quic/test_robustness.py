@@ -274,7 +274,7 @@ def test_without_pings_a_silent_connection_ends_after_its_time() -> None:
         async with quic_fixture(QuicSettings(idle_seconds=1, keep_alive_seconds=0)) as there:
             connection, handler = await there.call(keep_alive_seconds=0)
             began = time.monotonic()
-            await until(lambda: there.only.endings and handler.endings)
+            await until(lambda: there.handlers and there.only.endings and handler.endings)
             assert time.monotonic() - began > 0.9
             assert connection.closed and not there.server.endpoint.connections
 

@@ -244,7 +244,8 @@ def test_nothing_is_drained_that_nobody_found_congested() -> None:
             receiver = RecordingReceiver()
             stream = connection.open(receiver, bidirectional=True)
             stream.send(bytes(2 << 20))
-            await until(lambda: there.only.receivers and len(there.only.receivers[0].data) == 2 << 20)
+            await until(lambda: there.handlers and there.only.receivers)
+            await until(lambda: len(there.only.receivers[0].data) == 2 << 20)
             await asyncio.sleep(0.02)
             assert receiver.calls == []
             connection.close()
