@@ -194,7 +194,7 @@ def test_a_schema(directory: Directory) -> None:
     directory.commit()
     directory.stop()
     log = opened(directory)
-    assert log.schema("s") == log.schema("s", 1) == ("json", '{"type": "object"}', 1)
+    assert log.schema("s") == log.schema("s", 1) == ("json", '{"type": "object"}', 1, 1)
     for subject, version in (("s", 2), ("none", None)):
         with pytest.raises(TopicMissing):
             log.schema(subject, version)

@@ -113,7 +113,7 @@ class FakeLog:
         self._called("commit-offsets")
         self.groups[group] = dict(offsets)
 
-    def schema(self, subject: str, version: int | None = None) -> SchemaText:
+    def schema(self, subject: str, version: int | None = None, *, with_id: bool = False) -> SchemaText:
         raise NotImplementedError
 
     def table(self, *_: object) -> TableInfo | None:

@@ -3,12 +3,17 @@ tables that it builds."""
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from pyarrow import flight
 from pyspark.errors import PySparkException
 from tests.launcher import BrokerProcess, penstock
 from tests.ports import steady_port
@@ -16,7 +21,7 @@ from tests.spark.query import Query, until
 
 from penstock.clients.blipmq import Client as BlipMq
 from penstock.clients.rustlog import Client
-from penstock.spark import table
+from penstock.spark import decode, table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,6 +74,35 @@ def test_what_a_door_took_spark_reads(spark: SparkSession, broker: BrokerProcess
         query.run()
         assert query.values() == [b"a", b"b", b"c"]
         assert [client.fetch_offset("spark", "t", partition) for partition in (0, 1)] == [2, 1]
+
+
+def test_values_of_confluents_serializer(spark: SparkSession, broker: BrokerProcess, port: int) -> None:
+    """Written with two versions of a schema, which the serializer registers, and with none."""
+    first = [{"name": "id", "type": "string"}, {"name": "city", "type": "string"}]
+    second = [*reversed(first), {"name": "count", "type": "int", "default": 1}]
+    where = SerializationContext("orders", MessageField.VALUE)
+    with SchemaRegistryClient({"url": f"http://{broker.address('http')}"}) as registry:
+        values = []
+        for fields, more in ((first, {}), (second, {"count": 7})):
+            definition = json.dumps({"type": "record", "name": "Order", "fields": fields})
+            values.append(AvroSerializer(registry, definition)({"id": "a", "city": "Ulm"} | more, where))
+    with Client(*broker.endpoint("rustlog")) as client:
+        client.create_topic("orders", 1)
+        client.produce("orders", 0, [*values, b"none"])
+    rows = load(spark, served_by(port), subscribe="orders").select("offset", "value")
+    found = decode(rows, "orders-value", framing="confluent", **served_by(port))
+    assert found.rows.select("offset", "id", "city", "count").orderBy("offset").collect() == [
+        (0, "a", "Ulm", 1),
+        (1, "a", "Ulm", 7),
+    ]
+    [bad] = found.rejected.collect()
+    assert (bad["offset"], bytes(bad["value"])) == (2, b"none") and "Confluent" in bad["reason"]
+    with flight.connect(f"grpc://127.0.0.1:{port}") as connection:
+        for more in ({}, {"with_id": True}):  # clients that know no ids get none
+            request = json.dumps({"subject": "orders-value", "version": 1} | more).encode()
+            (answer,) = connection.do_action(flight.Action("schema", request))
+            told = json.loads(answer.body.to_pybytes()).keys()
+            assert told == {"format", "definition", "version", *({"id"} if more else ())}
 
 
 def test_a_stream_outlives_its_broker(spark: SparkSession, port: int, tmp_path: Path) -> None:

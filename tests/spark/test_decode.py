@@ -17,7 +17,7 @@ from tests.spark.data_dir import DataDir
 from penstock.broker.names import DEFAULT_SCOPE
 from penstock.broker.schemas.formats import format_of
 from penstock.broker.schemas.formats.protobuf_schema import message_of
-from penstock.broker.schemas.schema import Schema, SchemaKind
+from penstock.broker.schemas.schema import Compatibility, Schema, SchemaKind
 from penstock.broker.security.access import ANONYMOUS
 from penstock.flight.errors import TopicMissing
 from penstock.spark import decode
@@ -149,6 +149,65 @@ def test_protobuf_by_the_registry(spark: SparkSession, data_dir: DataDir) -> Non
         "big": Decimal(7),
     }
     assert found.rejected.count() == 1
+
+
+def test_avro_values_of_confluents_serializers_are_read_as_the_version_that_wrote_them(
+    spark: SparkSession, data_dir: DataDir
+) -> None:
+    """In another order, in another type, under another name and without a field that has a default."""
+    price = {"type": "bytes", "logicalType": "decimal", "precision": 8, "scale": 2}
+    first = of_fields(a="long", b="int", price=price, state={"type": "enum", "name": "S", "symbols": ["new", "old"]})
+    either = {"type": ["null", "long", "string"], "default": None}
+    states = {"type": "enum", "name": "S", "symbols": ["new"]}
+    second = of_fields(b="long", a="long", more=either, total={"type": price, "aliases": ["price"]}, state=states)
+    ids = []
+    for definition in (first, second):
+        register(data_dir, "order", SchemaKind.AVRO, definition)
+        ids.append(data_dir.broker.schemas.get(ANONYMOUS, DEFAULT_SCOPE, "order").id)
+        data_dir.broker.schemas.set_mode(ANONYMOUS, DEFAULT_SCOPE, "order", Compatibility.NONE)
+        data_dir.commit()
+    old = {"a": 1, "b": 2, "price": Decimal("1.25"), "state": "new"}
+    new = {"a": 5, "b": 2**40, "more": 2**53 + 1, "total": Decimal("2.50"), "state": "new"}
+    values = [
+        framed(ids[0], first, old),
+        framed(ids[1], second, new),
+        framed(ids[0], first, old | {"state": "old"}),
+        framed(99, first, old),
+        framed(ids[0], first, old)[5:],
+        framed(ids[0], first, old)[:-1],
+    ]
+    found = decode(of_values(spark, values), "order", framing="confluent", **where(data_dir))
+    read = {row["offset"]: row.asDict(recursive=True) for row in found.rows.collect()}
+    assert read.keys() == {0, 1}
+    assert {name: read[0][name] for name in ("a", "b", "more", "total")} == {
+        "a": 1,
+        "b": 2,
+        "more": None,
+        "total": Decimal("1.25"),
+    }
+    assert (read[1]["b"], read[1]["more"]["member0"]) == (2**40, 2**53 + 1)
+    reasons = {row["offset"]: row["reason"] for row in found.rejected.collect()}
+    assert reasons.keys() == {2, 3, 4, 5}
+    assert reasons[2].startswith("version 1 of the schema wrote it, and version 2 cannot read it: ")
+    assert reasons[3].startswith("its schema id 99 is that of no version of 'order'")
+    assert reasons[5] == "Avro validation failed: the message ends too early"
+    older = decode(of_values(spark, values[:1]), "order", version=1, framing="confluent", **where(data_dir))
+    assert [(row["a"], row["b"]) for row in older.rows.collect()] == [(1, 2)]
+
+
+def of_fields(**fields: Any) -> dict[str, Any]:
+    """A record; a field is a type, or a description with one."""
+    described = [
+        {"name": name, **(it if isinstance(it, dict) and {"default", "aliases"} & it.keys() else {"type": it})}
+        for name, it in fields.items()
+    ]
+    return {"type": "record", "name": "Order", "fields": described}
+
+
+def framed(number: int, definition: dict[str, Any], value: dict[str, Any]) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(definition), value)
+    return b"\0" + number.to_bytes(4, "big") + out.getvalue()
 
 
 def test_text_is_decoded_too_and_the_plan_reads_once(spark: SparkSession) -> None:

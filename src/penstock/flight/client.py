@@ -97,9 +97,9 @@ class FlightLog:
         found = self._act("fitting", wire.Fitting(ranges, max_bytes), wire.Ends).ends
         return dict(zip(places, found, strict=True))
 
-    def schema(self, subject: str, version: int | None = None) -> SchemaText:
-        found = self._act("schema", wire.SchemaOf(subject, version), wire.Schema)
-        return SchemaText(found.format, found.definition, found.version)
+    def schema(self, subject: str, version: int | None = None, *, with_id: bool = False) -> SchemaText:
+        found = self._act("schema", wire.SchemaOf(subject, version, with_id), wire.Schema)
+        return SchemaText(found.format, found.definition, found.version, found.id)
 
     def table(self, topic: str) -> TableInfo | None:
         found = self._act("table", wire.TableOf(topic), wire.TableFound).table

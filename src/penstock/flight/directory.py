@@ -134,11 +134,11 @@ class DirectoryLog:
         with _plainly(self._path):
             yield from self._reader.read(source, start, end, columns, view)
 
-    def schema(self, subject: str, version: int | None = None) -> SchemaText:
+    def schema(self, subject: str, version: int | None = None, *, with_id: bool = False) -> SchemaText:  # noqa: ARG002 - it has the id anyway
         with _plainly(self._path):
             self._offline.refresh()
             found = schema.find(self._offline.state.schemas, self._scope, subject, version)
-            return SchemaText(found.kind.value, found.definition.decode(), found.version)
+            return SchemaText(found.kind.value, found.definition.decode(), found.version, found.id)
 
     def table(self, topic: str) -> TableInfo | None:
         with _plainly(self._path):

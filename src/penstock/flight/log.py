@@ -22,11 +22,13 @@ class TopicPartition(NamedTuple):
 
 
 class SchemaText(NamedTuple):
-    """A version of a schema: its language (`json`, `avro`, `protobuf`), its text, and its number."""
+    """A version of a schema: its language (`json`, `avro`, `protobuf`), its text, its number, and the id that
+    serializers put before values."""
 
     format: str
     definition: str
     version: int
+    id: int
 
 
 class TableInfo(NamedTuple):
@@ -76,7 +78,8 @@ class Log(Protocol):
     def read(self, tp: TopicPartition, start: int, end: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The visible records only. Raises OffsetsLost if `start` is below the first offset that exists."""
 
-    def schema(self, subject: str, version: int | None = None) -> SchemaText: ...
+    def schema(self, subject: str, version: int | None = None, *, with_id: bool = False) -> SchemaText:
+        """A version; the latest if none is given. The id may be 0 without `with_id`, which older brokers refuse."""
 
     def table(self, topic: str) -> TableInfo | None:
         """The topic's table, or the typed table of this name; None if there is none yet."""

@@ -133,15 +133,17 @@ class Ends(Message, frozen=True):
     ends: list[int]  # in the order of the request
 
 
-class SchemaOf(Message, frozen=True):
+class SchemaOf(Message, frozen=True, omit_defaults=True):
     subject: Name
     version: Annotated[int, Meta(ge=1, le=1 << 31)] | None = None
+    with_id: bool = False
 
 
-class Schema(Message, frozen=True):
+class Schema(Message, frozen=True, omit_defaults=True):
     format: str
     definition: str
     version: int
+    id: int = 0  # if it was asked for: older clients do not know it
 
 
 class TableOf(Message, frozen=True):

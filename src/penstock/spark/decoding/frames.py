@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
@@ -16,6 +18,8 @@ from penstock.broker.schemas.arrow.rows import DECODED, REASON, VALUE, Decode, l
 from penstock.broker.schemas.formats import format_of
 from penstock.broker.schemas.framing import CONFLUENT
 from penstock.broker.schemas.schema import Schema, SchemaKind
+from penstock.flight.errors import TopicMissing
+from penstock.flight.log import SchemaText
 from penstock.spark.options import OptionValues
 from penstock.spark.outage_budget import OutageBudget
 
@@ -61,17 +65,22 @@ def decode(
 
     The columns replace `value`; `into` puts them into one struct of that name instead. With `dates=False` text of JSON
     Schema's formats `date` and `date-time` stays text. With `framing="confluent"` values begin with Confluent's magic
-    byte and the id of a schema, which is not looked up.
+    byte and the id of a schema. Avro values are read with the version of that id and become what `version` would have
+    written; other values need only `version`. With a definition ids are not looked up.
 
     The broker's own validator decides whether a row matches. A row that does not is never an error."""
     if framing not in (None, CONFLUENT):
         raise DecodeRefused(f"framing is {framing!r}; allowed are None and {CONFLUENT!r}")
-    described = _registered(schema, version, options) if format is None else _given(schema, format, version)
+    versions: tuple[Schema, ...] = ()
+    if format is not None:
+        described = _given(schema, format, version)
+    else:
+        described, versions = _registered(schema, version, options, framing)
     struct = _columns(described, dates)
     others = [name for name in df.columns if name != VALUE]
     _check(df, others, struct, into, described)
     fields = [*df.schema.fields, StructField(DECODED, struct), StructField(REASON, StringType())]
-    marked = df.mapInArrow(Decode(described, dates, framing), StructType(fields))
+    marked = df.mapInArrow(Decode(described, dates, framing, versions), StructType(fields))
     fits = F.col(REASON).isNull()
     taken = F.col(f"{DECODED}.*") if into is None else F.col(DECODED).alias(into)
     reject_columns = (
@@ -92,7 +101,10 @@ def _named(name: str) -> Any:
 # -- the schema
 
 
-def _registered(subject: Any, version: int | None, options: Mapping[str, Any]) -> Schema:
+def _registered(
+    subject: Any, version: int | None, options: Mapping[str, Any], framing: str | None
+) -> tuple[Schema, tuple[Schema, ...]]:
+    """The schema, and all versions of it if values have to be read with the one that wrote them."""
     from penstock.flight.connect import connect
 
     if not isinstance(subject, str) or subject.lstrip().startswith(("{", "[", '"', "syntax", "message ")):
@@ -105,7 +117,18 @@ def _registered(subject: Any, version: int | None, options: Mapping[str, Any]) -
     log, retries = connect(given.connection()), given.retries()
     budget = OutageBudget(retries.timeout, retries.at_least, retries.interval)
     found = budget.call(lambda: log.schema(subject, version))
-    return _prepared(subject, found.version, SchemaKind(found.format), found.definition.encode())
+    schema = _prepared(subject, found)
+    if framing is None or schema.kind is not SchemaKind.AVRO:
+        return schema, ()
+    latest = budget.call(lambda: log.schema(subject, with_id=True))
+    versions = {latest.version: _prepared(subject, latest)}
+    for number in range(1, latest.version):
+        with suppress(TopicMissing):  # versions can be deleted
+            asked = partial(log.schema, subject, number, with_id=True)
+            versions[number] = _prepared(subject, budget.call(asked))
+    return versions.get(schema.version, schema), tuple(
+        each for each in versions.values() if each.kind is SchemaKind.AVRO
+    )
 
 
 def _given(definition: Any, name: str, version: int | None) -> Schema:
@@ -121,12 +144,13 @@ def _given(definition: Any, name: str, version: int | None) -> Schema:
             text = json.dumps(definition).encode()  # the bare name of a type
     else:
         text = definition if isinstance(definition, bytes) else json.dumps(definition).encode()
-    return _prepared("", version or 0, kind, text)
+    return _prepared("", SchemaText(kind, text.decode(), version or 0, 0))
 
 
-def _prepared(name: str, version: int, kind: SchemaKind, definition: bytes) -> Schema:
+def _prepared(name: str, found: SchemaText) -> Schema:
+    kind, definition = SchemaKind(found.format), found.definition.encode()
     try:
-        return Schema(name, version, kind, definition, 0, format_of(kind).prepare(definition))
+        return Schema(name, found.version, kind, definition, 0, format_of(kind).prepare(definition), found.id)
     except SchemaInvalid as error:
         raise DecodeRefused(f"The schema cannot be used: {error}") from None
 

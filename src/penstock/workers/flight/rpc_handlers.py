@@ -116,7 +116,7 @@ class FlightHandlers:
         check_scope(request.scope)
         found = self._broker.schemas.get(request.identity, request.scope, request.subject, request.version)
         await self._committed()
-        return Schema(str(found.kind), found.definition.decode(), found.version)
+        return Schema(str(found.kind), found.definition.decode(), found.version, found.id)
 
     async def query(self, body: bytes) -> bytes:
         """Run a query in SQL. The rows are encoded off the loop: there may be many."""

@@ -127,6 +127,7 @@ class Schema(msgspec.Struct, array_like=True):
     format: str
     definition: str
     version: int
+    id: int
 
 
 # -- staging and publishing

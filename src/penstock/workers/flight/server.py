@@ -269,7 +269,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     def _act_schema(self, caller: Caller, request: wire.SchemaOf) -> wire.Schema:
         message = rpc_messages.SchemaRequest(caller.identity, caller.scope, request.subject, request.version)
         found = self._broker.call("flight.schema", message, rpc_messages.Schema)
-        return wire.Schema(found.format, found.definition, found.version)
+        return wire.Schema(found.format, found.definition, found.version, found.id if request.with_id else 0)
 
     def _act_table(self, caller: Caller, request: wire.TableOf) -> wire.TableFound:
         if (view := self._typed_view(caller, request.topic)) is not None:

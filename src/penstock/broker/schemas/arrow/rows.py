@@ -8,7 +8,7 @@ batch, and is rejected like an invalid one.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from penstock.broker.schemas.arrow.columns import Column, ConversionError, Struct, record
 from penstock.broker.schemas.formats import format_of
 from penstock.broker.schemas.formats.format import Validator
-from penstock.broker.schemas.framing import unframed
+from penstock.broker.schemas.framing import schema_id, unframed
 from penstock.broker.schemas.schema import Schema, SchemaKind
 from penstock.broker.schemas.schemas import MAX_REASON, MAX_REASONS
 
@@ -37,7 +37,12 @@ class Language(NamedTuple):
     validate: Validator
     read: Callable[[bytes], Any]
     columns: Struct
-    unframe: Callable[[bytes], bytes | None] | None = None  # removes the prefix that a serializer adds to a value
+    unframe: Callable[[bytes], bytes | None] | None = None
+    """Removes the prefix that a serializer adds to a value; None if there is none. Raises UnreadableValue."""
+
+
+class UnreadableValue(Exception):
+    """A value that the schema cannot read, because another one wrote it; the text is the reason for its rejection."""
 
 
 @lru_cache(KEPT)
@@ -77,15 +82,53 @@ class Decode:
     schema: Schema
     dates: bool
     framing: str | None = None
+    versions: tuple[Schema, ...] = ()
+    """All versions, if a value can only be read with the one that wrote it, whose id precedes it."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         how = language(self.schema, self.dates)
         if self.framing is not None:
-            how = how._replace(unframe=partial(unframed, protobuf=self.schema.kind is SchemaKind.PROTOBUF))
+            protobuf = self.schema.kind is SchemaKind.PROTOBUF
+            unframe = Resolve(self.schema, self.versions) if self.versions else partial(unframed, protobuf=protobuf)
+            how = how._replace(unframe=unframe)
         for batch in batches:
             with _no_collection():
                 done = decoded(batch, how)
             yield done
+
+
+class Resolve:
+    """Makes of framed Avro values what the schema would have written in place of the version that did."""
+
+    def __init__(self, schema: Schema, versions: Sequence[Schema]) -> None:
+        self._schema = schema
+        self._versions = {version.id: version for version in versions}
+
+    def __call__(self, data: bytes) -> bytes | None:
+        value, number = unframed(data, protobuf=False), schema_id(data)
+        if value is None or number is None or number == self._schema.id:
+            return value
+        writer, name = self._versions.get(number), self._schema.name
+        if writer is None:
+            raise UnreadableValue(
+                f"its schema id {number} is that of no version of {name!r}, or of one that was registered after the "
+                "query was defined"
+            )
+        validate, resolve = _resolver(writer, self._schema)
+        if problems := validate(value):
+            raise UnreadableValue(join_reasons(problems))
+        try:
+            return resolve(value)
+        except ValueError as error:
+            versions = f"version {writer.version} of the schema wrote it, and version {self._schema.version}"
+            raise UnreadableValue(f"{versions} cannot read it: {error}") from None
+
+
+@lru_cache(KEPT)
+def _resolver(writer: Schema, reader: Schema) -> tuple[Validator, Callable[[bytes], bytes]]:
+    from penstock.broker.schemas.formats import avro_schema
+
+    return avro_schema.validator(writer), avro_schema.resolver(writer, reader)
 
 
 @contextmanager
@@ -122,8 +165,12 @@ def decode_values(values: pa.Array, how: Language) -> tuple[pa.Array, list[str |
         problems: list[str] = []
         if data is None:
             problems = ["there is no value"]
-        elif how.unframe is not None and (data := how.unframe(data)) is None:
-            problems = [UNFRAMED]
+        elif how.unframe is not None:
+            try:
+                if (data := how.unframe(data)) is None:
+                    problems = [UNFRAMED]
+            except UnreadableValue as error:
+                problems = [str(error)]
         problems = problems or validate(data)
         if problems:
             found.append(None)

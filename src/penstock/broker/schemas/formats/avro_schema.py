@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 from typing import Any, Final
 
 import avro.schema
@@ -77,6 +78,39 @@ def decoder(schema: Schema) -> Decoder:
         return fastavro.schemaless_reader(io.BytesIO(message), parsed, None)
 
     return read
+
+
+def resolver(writer: Schema, reader: Schema) -> Callable[[bytes], bytes]:
+    """A function that makes of what `writer` has encoded what `reader` would have: by Avro's schema resolution. It
+    raises ValueError for a message that cannot be resolved, or not without a change of its values. Only for messages
+    that the writer's validator has accepted."""
+    theirs, mine = (fastavro.parse_schema(_parsed(schema.definition)) for schema in (writer, reader))
+
+    def resolve(message: bytes) -> bytes:
+        try:
+            value = fastavro.schemaless_reader(io.BytesIO(message), theirs, mine, return_named_type=True)
+            encoded = io.BytesIO()
+            fastavro.schemaless_writer(encoded, mine, value)
+            again = fastavro.schemaless_reader(io.BytesIO(encoded.getvalue()), mine, None, return_named_type=True)
+        except Exception as error:  # noqa: BLE001 - fastavro raises many different ones
+            raise ValueError(str(error) or type(error).__name__) from None
+        if not _same(value, again):
+            raise ValueError("a union has more than one branch for a value")
+        return encoded.getvalue()
+
+    return resolve
+
+
+def _same(value: Any, other: Any) -> bool:
+    """Whether these are the same, of the same types. A branch of a union may be a pair of its name and the value."""
+    value, other = (each[1] if isinstance(each, tuple) else each for each in (value, other))
+    if type(value) is not type(other):
+        return False
+    if isinstance(value, dict):
+        return value.keys() == other.keys() and all(_same(value[key], other[key]) for key in value)
+    if isinstance(value, list):
+        return len(value) == len(other) and all(map(_same, value, other))
+    return value == other or value != value  # nan
 
 
 def compatible(reader: Schema, writer: Schema, sides: Sides) -> list[str]:
