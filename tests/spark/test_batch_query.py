@@ -112,6 +112,15 @@ def test_ranges_by_offset_and_time(spark: SparkSession, data_dir: DataDir) -> No
     late = data_dir.fill("t", 0, 5)
     assert values(load(spark, data_dir, assign='{"t":[0]}', startingTimestamp="1700000000001")) == late
     assert values(load(spark, data_dir, subscribe="t", endingTimestamp="1700000005000")) == early
+    by_partition = {
+        "startingOffsetsByTimestamp": '{"t":{"0":1700000000001}}',
+        "endingOffsetsByTimestamp": '{"t":{"0":1800000000000}}',
+    }
+    assert values(load(spark, data_dir, assign='{"t":[0]}', **by_partition)) == late
+    never = {"subscribe": "t", "startingTimestamp": "1800000000000"}
+    assert values(load(spark, data_dir, **never, startingOffsetsByTimestampStrategy="latest")) == []
+    with pytest.raises(PySparkException, match="has no record at or after 1800000000000 ms"):
+        load(spark, data_dir, **never).collect()
     some = load(spark, data_dir, assign='{"t":[0]}', startingOffsets='{"t":{"0":3}}', endingOffsets='{"t":{"0":7}}')
     assert values(some) == early[3:] + late[:2]
     assert load(spark, data_dir, subscribe="t", minPartitions="4").rdd.getNumPartitions() == 4

@@ -216,6 +216,39 @@ def test_a_misspelt_option_is_answered_with_the_nearest(wrong: str, right: str |
 
 # Options of the Kafka source
 
+OFFSETS, TIMES = '{"t":{"0":5,"1":-2}}', '{"t":{"0":1700,"1":1800}}'
+BOTH = {
+    "subscribe": "orders",
+    "subscribePattern": "ord.*",
+    "assign": '{"orders":[0,1]}',
+    "startingOffsets": OFFSETS,
+    "startingOffsetsByTimestamp": TIMES,
+    "startingTimestamp": "1700",
+    "startingOffsetsByTimestampStrategy": "latest",
+    "failOnDataLoss": "false",
+    "kafkaConsumer.pollTimeoutMs": "70",
+    "fetchOffset.numRetries": "7",
+    "fetchOffset.retryIntervalMs": "70",
+    "maxOffsetsPerTrigger": "7",
+    "minOffsetsPerTrigger": "7",
+    "maxTriggerDelay": "7m",
+    "minPartitions": "7",
+    "maxRecordsPerPartition": "7",
+    "kafka.group.id": "g",
+}
+OF_A_BATCH = {"endingOffsets": '{"t":{"0":5}}', "endingOffsetsByTimestamp": TIMES, "endingTimestamp": "1700"}
+
+
+@pytest.mark.parametrize("name", [*BOTH, *OF_A_BATCH])
+def test_every_option_of_the_guide_has_a_meaning(name: str) -> None:
+    """Those that are refused are below; `includeHeaders` adds a column, and `topic` is an option of the sink."""
+    selection = {} if name in ("subscribe", "subscribePattern", "assign") else {"subscribe": "other"}
+    without = {"subscribe": "other"} | {"bootstrap.servers": "h:1"}
+    given = {"kafka.bootstrap.servers": "h:1"} | selection | {name: (BOTH | OF_A_BATCH)[name]}
+    assert batch_options(lower(given)) != batch_options(without)
+    if name in BOTH:
+        assert stream_options(lower(given)) != stream_options(without)
+
 
 def test_options_of_the_kafka_source_under_another_name() -> None:
     options = {
@@ -247,6 +280,7 @@ def test_options_of_the_kafka_source_that_are_always_so() -> None:
         ("kafka.ssl.protocol", "'tls.hostname'"),
         ("kafka.auto.offset.reset", "'startingOffsets'"),
         ("groupIdPrefix", "'group.id'"),
+        ("kafkaConsumer.pollTimeout", "'pollTimeoutMs' is known under both names"),
         ("kafka.something.new", "nothing here"),
     ],
 )

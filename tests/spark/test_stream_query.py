@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 from tests.spark.data_dir import DataDir
 from tests.spark.query import Query, until
+
+from penstock.spark.pipelines import delta
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,6 +61,26 @@ def test_latest_and_the_first_micro_batch_again(spark: SparkSession, data_dir: D
     # With no commit noted at all, Spark plans the last micro-batch anew, from where the one before it ended.
     assert min(again) <= last and all(again[batch] == first[batch] for batch in again if batch in first)
     assert query.sizes()[-1] == 3
+
+
+def test_waiting_for_enough_records(spark: SparkSession, data_dir: DataDir, tmp_path: Path) -> None:
+    data_dir.create("t", 2)
+    written = data_dir.fill("t", 0, 3)
+    waiting = {"startingOffsets": "earliest", "minOffsetsPerTrigger": "10", "maxTriggerDelay": "1h"}
+    query = Query(spark, data_dir.options, tmp_path / "c", subscribe="t", **waiting)
+    running = query.start({"processingTime": "0 seconds"})
+    try:
+        running.processAllAvailable()
+        assert query.sizes() == [3]  # the first micro-batch does not wait
+        for count in (5, 4):
+            written += data_dir.fill("t", 1, count)
+            running.processAllAvailable()
+            assert query.sizes() == [3]
+        written += data_dir.fill("t", 0, 1)
+        running.processAllAvailable()
+        assert query.sizes() == [3, 10] and query.values() == sorted(written)
+    finally:
+        running.stop()
 
 
 def test_the_very_first_micro_batch_is_replayed_as_it_was(
@@ -118,6 +141,47 @@ def test_topics_come_and_go(spark: SparkSession, data_dir: DataDir, tmp_path: Pa
         running.stop()
     running.awaitTermination()
     assert running.exception() is None
+
+
+def test_strict_tables_of_a_stream(spark: SparkSession, data_dir: DataDir, tmp_path: Path) -> None:
+    """What does not fit is named by its offset, put aside or added, and the stream goes on where it was."""
+    data_dir.create("t")
+    data_dir.write("t", 0, [b'{"id": "a", "count": 1}', b'{"id": "b", "count": 2}'])
+    fields = {"exact": "id string, count bigint", "loose": "id string, count double, note string"}
+
+    def run(sink: object, kind: str) -> None:
+        rows = spark.readStream.format("penstock").options(**data_dir.options, subscribe="t")
+        rows = rows.option("startingOffsets", "earliest").load()
+        parsed = rows.selectExpr("partition", "offset", f"from_json(CAST(value AS string), '{fields[kind]}') AS it")
+        writer = parsed.select("partition", "offset", "it.*").writeStream.foreachBatch(sink)
+        writer = writer.option("checkpointLocation", str(tmp_path / "c"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    url = str(tmp_path / "table")
+    run(delta.append(url, app="a"), "exact")
+    data_dir.write("t", 0, [b'{"id": "c", "count": 2.7}', b'{"id": "d", "count": 4, "note": "new"}'])
+    for policy, said in (
+        ("fail", r"'note' string, first in row 1 \(partition 0, offset 3\)"),
+        ("add_columns", r"row 0 \(partition 0, offset 2\), column 'count': 2\.7 \(double\) is no bigint"),
+    ):
+        with pytest.raises(StreamingQueryException, match=said):
+            run(delta.append(url, app="a", policy=policy), "loose")
+    aside = str(tmp_path / "aside")
+    run(delta.append(url, app="a", policy="add_columns", quarantine=aside), "loose")
+    found = DeltaTable(url).to_pyarrow_table().select(["id", "count", "note"]).to_pylist()
+    assert sorted((row["id"], row["count"], row["note"]) for row in found) == [
+        ("a", 1, None),
+        ("b", 2, None),
+        ("d", 4, "new"),
+    ]
+    [bad] = DeltaTable(aside).to_pyarrow_table().to_pylist()
+    assert (bad["partition"], bad["offset"], bad["column"]) == (0, 2, "count")
+    data_dir.write("t", 0, [b'{"id": "a", "count": 9}', b'{"id": "a", "count": 8}'])
+    (tmp_path / "c").rename(tmp_path / "done")
+    winners = delta.upsert(str(tmp_path / "latest"), keys=("id",), order=("offset",), app="b")
+    run(winners, "loose")
+    latest = DeltaTable(str(tmp_path / "latest")).to_pyarrow_table().to_pylist()
+    assert {row["id"]: row["count"] for row in latest} == {"a": 8.0, "b": 2.0, "c": 2.7, "d": 4.0}
 
 
 def test_a_query_that_cannot_run_says_why(spark: SparkSession, data_dir: DataDir, tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ EQUIVALENT: Final = {
     "kafka.linger.ms": "nothing: a micro-batch is written as a whole",
     "kafka.batch.size": "nothing: a micro-batch is written as a whole",
     "groupidprefix": "'group.id'",
+    "kafkaconsumer.": "nothing: there are no consumers to cache; 'pollTimeoutMs' is known under both names",
     "kafka.": "nothing here",
 }
 """Options that are refused, with the replacement; the first match counts."""
