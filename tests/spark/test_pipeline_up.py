@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from prometheus_client.parser import text_string_to_metric_families
 from tests.cli.test_up import FELIX, FLIGHT, Up
 from tests.launcher import WITHOUT_SETTINGS
 from tests.snippets import ON_PATH
@@ -33,6 +34,11 @@ pytestmark = [needs_java, pytest.mark.spark]
 
 AS_USERS_HAVE_IT = '\n"spark.sql.codegen.wholeStage" = true\n"spark.sql.codegen.factoryMode" = "FALLBACK"\n'
 WINDOW_SECONDS = 2
+METRICS: tuple[tuple[str, dict[str, str]], ...] = (
+    ("up", {}),
+    ("flow_up", {"flow": "gold_revenue"}),
+    ("flow_rows_total", {"flow": "bronze"}),
+)
 SECONDS = 480  # for each step: a very busy machine needs them, a quiet one 20
 
 
@@ -57,6 +63,7 @@ def test_up_with_a_killed_driver(tmp_path: Path) -> None:
             done = subprocess.run(["sh", "-c", command], env=WITHOUT_SETTINGS | ON_PATH, capture_output=True, text=True)
             assert done.returncode == 0 and done.stdout, (command, done.stderr)
         wait_until(lambda: count(results) >= 10 and told(up) >= 5, up)
+        wait_until(lambda: all(value(project, name, **labels) > 0 for name, labels in METRICS), up)
         first = read_state(str(project / "state"))
         assert first is not None
         os.kill(first.pid, signal.SIGKILL)
@@ -66,11 +73,21 @@ def test_up_with_a_killed_driver(tmp_path: Path) -> None:
         state = read_state(str(project / "state"))
         assert state is not None and state.pid != first.pid
         assert up.stop(SECONDS) == 0
+    assert value(project, "up") == value(project, "failed") == 0
     check(connect({"path": str(tmp_path / "data")}), project)
 
 
 def count(table: Path) -> int:
     return DeltaTable(str(table)).count() if DeltaTable.is_deltatable(str(table)) else 0
+
+
+def value(project: Path, name: str, **labels: str) -> float:
+    """Of the file that a collector would read; 0 if it is not there."""
+    file = project / "state" / "metrics.prom"
+    families = text_string_to_metric_families(file.read_text() if file.exists() else "")
+    samples = [sample for family in families for sample in family.samples]
+    labels = {"pipeline": "shop"} | labels
+    return sum(it.value for it in samples if it.name == f"penstock_pipeline_{name}" and it.labels == labels)
 
 
 def told(up: Up) -> int:
