@@ -245,7 +245,7 @@ class Bench:
     def _nexmark(self) -> None:
         """Through Flight, with events that were written through RustLog."""
         with FlightBroker(os.path.join(self.directory, "nexmark-data"), "written") as broker:
-            counts = spark_nexmark.load(broker.port, NEXMARK_EVENTS)
+            counts = spark_nexmark.load(broker.port, min(NEXMARK_EVENTS, self.records))
             server = f"127.0.0.1:{broker.flight_port}"
             spark_nexmark.measure(self.spark, server, counts, self.directory, self.report)
 

@@ -10,9 +10,10 @@ from benchmarks.report import Report
 from pyspark.sql import SparkSession
 
 from penstock.clients.rustlog import Client
+from penstock.wire.rustlog.messages import MAX_RECORDS
 
 PARTITIONS = 2
-BATCH = 10_000
+BATCH = MAX_RECORDS
 
 
 def load(port: int, count: int) -> dict[str, int]:

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from benchmarks.nexmark import expected
 from benchmarks.nexmark.events import BEGIN, FLUSH, GAP, TOPICS, Event, encoded, events, flush
+from tests.launcher import BrokerProcess
 from tests.spark.data_dir import DataDir
 from tests.spark.java import needs_java
 from tests.spark.query import with_state
+
+from penstock.clients.rustlog import Client
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,6 +81,21 @@ def test_results_are_those_of_a_batch(
     found = expected.counted(query.finish(written).collect())
     mine = Counter({row: count for row, count in found.items() if not is_flush(row, limit)})
     assert mine == log[1][name] and mine.total() > 3
+
+
+def test_the_benchmark_s_events_are_in_the_broker(tmp_path: Path) -> None:
+    from benchmarks import spark_nexmark
+
+    count = 2_500  # more bids than fit into a request
+    with BrokerProcess(tmp_path / "data").ready() as broker:
+        written = spark_nexmark.load(broker.endpoint("rustlog")[1], count)
+        assert sum(written.values()) == count + len(list(flush(count))) and written["bid"] > 2 * spark_nexmark.BATCH
+        with Client(*broker.endpoint("rustlog")) as client:
+            for topic, number in written.items():
+                ends = [
+                    client.describe_partition(topic, part).high_watermark for part in range(spark_nexmark.PARTITIONS)
+                ]
+                assert sum(ends) == number
 
 
 def is_flush(row: tuple[Any, ...], limit: float) -> bool:
