@@ -149,9 +149,9 @@ def test_strict_tables_of_a_stream(spark: SparkSession, data_dir: DataDir, tmp_p
     data_dir.write("t", 0, [b'{"id": "a", "count": 1}', b'{"id": "b", "count": 2}'])
     fields = {"exact": "id string, count bigint", "loose": "id string, count double, note string"}
 
-    def run(sink: object, kind: str) -> None:
-        rows = spark.readStream.format("penstock").options(**data_dir.options, subscribe="t")
-        rows = rows.option("startingOffsets", "earliest").load()
+    def run(sink: delta.WriteBatch, kind: str) -> None:
+        reader = spark.readStream.format("penstock").options(**data_dir.options, subscribe="t")
+        rows = reader.option("startingOffsets", "earliest").load()
         parsed = rows.selectExpr("partition", "offset", f"from_json(CAST(value AS string), '{fields[kind]}') AS it")
         writer = parsed.select("partition", "offset", "it.*").writeStream.foreachBatch(sink)
         writer = writer.option("checkpointLocation", str(tmp_path / "c"))
@@ -160,10 +160,11 @@ def test_strict_tables_of_a_stream(spark: SparkSession, data_dir: DataDir, tmp_p
     url = str(tmp_path / "table")
     run(delta.append(url, app="a"), "exact")
     data_dir.write("t", 0, [b'{"id": "c", "count": 2.7}', b'{"id": "d", "count": 4, "note": "new"}'])
-    for policy, said in (
+    refusals: tuple[tuple[delta.Policy, str], ...] = (
         ("fail", r"'note' string, first in row 1 \(partition 0, offset 3\)"),
         ("add_columns", r"row 0 \(partition 0, offset 2\), column 'count': 2\.7 \(double\) is no bigint"),
-    ):
+    )
+    for policy, said in refusals:
         with pytest.raises(StreamingQueryException, match=said):
             run(delta.append(url, app="a", policy=policy), "loose")
     aside = str(tmp_path / "aside")

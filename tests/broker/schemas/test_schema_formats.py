@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.effort import scaled
 
 from penstock.broker.errors import SchemaInvalid
-from penstock.broker.schemas.formats import format_of, json_reasons
+from penstock.broker.schemas.formats import avro_schema, format_of, json_reasons
 from penstock.broker.schemas.formats.format import Sides
 from penstock.broker.schemas.schema import Schema, SchemaKind
 
@@ -642,6 +642,44 @@ def record(*fields: Any) -> dict[str, Any]:
 def test_avro_schemas_are_compared_by_avros_own_rules(new: Any, old: Any, said: str | None) -> None:
     found = problems(SchemaKind.AVRO, new, old)
     assert found == [] if said is None else said in found[0] and found[0].startswith("the new schema cannot read")
+
+
+EITHER = ["null", "double", "long"]  # 3 could be either
+NAMED = ["null", "int", {"type": "enum", "name": "E", "symbols": ["a"]}, {"type": "fixed", "name": "F", "size": 1}]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "value", "found"),
+    [
+        ({"a": "int", "b": "int"}, {"b": "long", "a": "double"}, {"a": 1, "b": 2}, {"a": 1.0, "b": 2}),
+        ({"a": "double"}, {"a": "double"}, {"a": float("inf")}, {"a": float("inf")}),
+        (
+            {"a": {"type": "array", "items": NAMED}},
+            {"a": {"type": "array", "items": NAMED}},
+            {"a": ["a", b"a", 1]},
+            None,
+        ),
+        ({"a": EITHER}, {"a": EITHER}, {"a": 3.5}, None),
+        ({"a": EITHER}, {"a": EITHER}, {"a": ("long", 2**53 + 1)}, "a union has more than one branch for a value"),
+        ({"a": "string"}, {"a": "int"}, {"a": "x"}, "string"),
+        ({"a": "int"}, {"b": "int"}, {"a": 1}, "b"),
+    ],
+)
+def test_what_another_version_of_an_avro_schema_wrote_is_the_same_or_refused(
+    old: dict[str, Any], new: dict[str, Any], value: Any, found: Any
+) -> None:
+    writer, reader = (
+        schema(SchemaKind.AVRO, record(*((name, kind, {}) for name, kind in fields.items()))) for fields in (old, new)
+    )
+    encoded = io.BytesIO()
+    fastavro.schemaless_writer(encoded, fastavro.parse_schema(json.loads(writer.definition)), value)
+    resolve = avro_schema.resolver(writer, reader)
+    if isinstance(found, str):
+        with pytest.raises(ValueError, match=found):
+            resolve(encoded.getvalue())
+        return
+    mine = fastavro.parse_schema(json.loads(reader.definition))
+    assert fastavro.schemaless_reader(io.BytesIO(resolve(encoded.getvalue())), mine, None) == (found or value)
 
 
 def test_avro_schemas_with_very_many_types_are_refused_in_time() -> None:

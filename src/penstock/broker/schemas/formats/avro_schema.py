@@ -110,7 +110,7 @@ def _same(value: Any, other: Any) -> bool:
         return value.keys() == other.keys() and all(_same(value[key], other[key]) for key in value)
     if isinstance(value, list):
         return len(value) == len(other) and all(map(_same, value, other))
-    return value == other or value != value  # nan
+    return bool(value == other or value != value)  # nan
 
 
 def compatible(reader: Schema, writer: Schema, sides: Sides) -> list[str]:
