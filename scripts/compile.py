@@ -22,6 +22,7 @@ BUILT = ROOT / "build" / "compiled"
 # Not here: `broker/security/access`, whose `Identity` is part of messages: msgspec cannot read the annotations of a
 # compiled tuple (`str | None` becomes `type`).
 HOT = (
+    "equal_values",
     "log/batch",
     "log/checksum",
     "log/committer",

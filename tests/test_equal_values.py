@@ -9,7 +9,7 @@ from penstock.equal_values import EqualValues
 
 def block(values: list[bytes], before: bytes = b"", after: bytes = b"") -> EqualValues:
     data = before + b"".join(len(value).to_bytes(4) + value for value in values) + after
-    return EqualValues(data, len(before), len(values), len(values[0]))
+    return EqualValues.of(data, len(before), len(values), len(values[0]))
 
 
 VALUES = [number.to_bytes(3) for number in range(200)]
@@ -44,9 +44,16 @@ def test_a_part_of_it_has_the_values_of_that_part(part: slice) -> None:
 def test_joined_and_with_lengths(count: int) -> None:
     found = block(VALUES, b"before", b"after")[:count]
     assert isinstance(found, EqualValues)
-    assert found.joined() == b"".join(VALUES[:count])
+    assert b"".join(found.pieces()) == b"".join(VALUES[:count])
     assert b"".join(found.blocks) == b"".join(b"\0\0\0\3" + value for value in VALUES[:count])
     assert found.size == 3 * count
+
+
+@pytest.mark.parametrize("length", [4, 1000, 1001, 2047, 2048, 5000])
+def test_many_bytes_of_several_blocks_are_the_same_joined(length: int) -> None:
+    values = [number.to_bytes(4).ljust(length, b".") for number in range(90)]
+    found = EqualValues.merged([block(values[at : at + 9], b"before", b"after") for at in range(0, 90, 9)])
+    assert b"".join(found.pieces()) == b"".join(values)
 
 
 def test_several_become_one() -> None:
@@ -54,7 +61,7 @@ def test_several_become_one() -> None:
     merged = EqualValues.merged([first, second])
     assert merged == VALUES + VALUES[:70]
     assert (len(merged), merged.size) == (270, 3 * 270)
-    assert merged.joined() == b"".join(VALUES + VALUES[:70])
+    assert b"".join(merged.pieces()) == b"".join(VALUES + VALUES[:70])
     assert EqualValues.merged([first]) is first
 
 
@@ -84,7 +91,7 @@ def test_little_else_is_kept_in_memory() -> None:
 
 def test_it_does_not_reach_beyond_its_data() -> None:
     with pytest.raises(AssertionError):
-        EqualValues(b"\0\0\0\3abc", 0, 2, 3)
+        EqualValues.of(b"\0\0\0\3abc", 0, 2, 3)
     with pytest.raises(AssertionError):
         EqualValues.merged([block([b"abc"]), block([b"ab"])])
 
@@ -94,4 +101,4 @@ def test_it_does_not_reach_beyond_its_data() -> None:
 def test_joined_whatever_their_length(length: int, count: int) -> None:
     values = [number.to_bytes(1) * length for number in range(count)]
     merged = EqualValues.merged([block(values, b"x"), block(values[::-1], after=b"yz")])
-    assert merged.joined() == b"".join(values + values[::-1])
+    assert b"".join(merged.pieces()) == b"".join(values + values[::-1])

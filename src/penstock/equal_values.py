@@ -17,38 +17,38 @@ from typing import Any, Final, overload
 PREFIX_SIZE: Final = 4  # the length of each value, a big-endian u32, comes before it
 MAX_HELD: Final = 2  # bytes kept in memory for each byte of `compact` values
 _CUT: Final = 64  # values that are cut out in one call
+_WORDS: Final = 8192  # joined before their prefixes are deleted: few enough to stay in the processor's caches
+_LARGE: Final = 2048  # bytes of a value, from which on cutting it out takes less time than joining it to others
 
 assert array("I").itemsize == PREFIX_SIZE
 
 
 class EqualValues(Sequence[bytes]):
-    """`count` values of `length` bytes, each after its length, in `data` from `start` on; or those of several such
-    blocks, one after the other. Immutable."""
+    """The `count` values of these blocks, of `length` bytes, each after its length. Immutable."""
 
     __slots__ = ("_count", "blocks", "length")
 
-    def __init__(self, data: bytes, start: int, count: int, length: int) -> None:
-        end = start + count * (PREFIX_SIZE + length)
-        assert end <= len(data), "the values exceed the data"
+    def __init__(self, blocks: list[memoryview], count: int, length: int) -> None:
+        self.blocks = blocks
         self.length = length
-        self.blocks: list[memoryview] = [memoryview(data)[start:end]]  # all values, each after its length
         self._count = count
 
-    @classmethod
-    def _of(cls, blocks: list[memoryview], count: int, length: int) -> EqualValues:
-        made = cls.__new__(cls)
-        made.blocks, made._count, made.length = blocks, count, length
-        return made
+    @staticmethod
+    def of(data: bytes, start: int, count: int, length: int) -> EqualValues:
+        """The values in `data` from `start` on."""
+        end = start + count * (PREFIX_SIZE + length)
+        assert end <= len(data), "the values exceed the data"
+        return EqualValues([memoryview(data)[start:end]], count, length)
 
-    @classmethod
-    def merged(cls, parts: Sequence[EqualValues]) -> EqualValues:
+    @staticmethod
+    def merged(parts: Sequence[EqualValues]) -> EqualValues:
         """The values of all parts, which have the same length; nothing is copied."""
         first = parts[0]
         assert all(part.length == first.length for part in parts), "values of several lengths"
         if len(parts) == 1:
             return first
         blocks = [block for part in parts for block in part.blocks]
-        return cls._of(blocks, sum([len(part) for part in parts]), first.length)
+        return EqualValues(blocks, sum([len(part) for part in parts]), first.length)
 
     @property
     def size(self) -> int:
@@ -72,23 +72,32 @@ class EqualValues(Sequence[bytes]):
                 start, stop = max(first - at, 0), min(end - at, count)
                 blocks.append(block if stop - start == count else block[start * step : stop * step])
             at += count
-        return self._of(blocks, max(end - first, 0), self.length)
+        return EqualValues(blocks, max(end - first, 0), self.length)
 
     def compact(self) -> EqualValues:
         """The same values, in bytes of their own if they would keep much more than themselves in memory."""
         size = self._count * (PREFIX_SIZE + self.length)
         if self.held_bytes <= MAX_HELD * size:
             return self
-        return EqualValues(b"".join(self.blocks), 0, self._count, self.length)
+        return EqualValues.of(b"".join(self.blocks), 0, self._count, self.length)
 
-    def joined(self) -> bytes:
-        """All values, one after the other."""
+    def pieces(self) -> Sequence[bytes]:
+        """All values, one after the other: each of them, if they are large, or else many joined."""
+        if self.length >= _LARGE:
+            return list(self)
         if self.length % PREFIX_SIZE:
-            return b"".join(self)
-        # Each word has as many bytes as a prefix, so that all prefixes are deleted in one pass.
-        words = array("I", b"".join(self.blocks))
-        del words[:: 1 + self.length // PREFIX_SIZE]
-        return words.tobytes()
+            return (b"".join(self),)
+        # Each word has as many bytes as a prefix, so that all prefixes of some blocks are deleted in one pass.
+        pieces, words, step = [], array("I"), 1 + self.length // PREFIX_SIZE
+        for block in self.blocks:
+            words.frombytes(block)
+            if len(words) >= _WORDS:
+                del words[::step]
+                pieces.append(words.tobytes())
+                words = array("I")
+        del words[::step]
+        pieces.append(words.tobytes())
+        return pieces
 
     def __len__(self) -> int:
         return self._count

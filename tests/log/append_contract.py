@@ -53,7 +53,7 @@ class AppendContract:
     @pytest.mark.parametrize("length", [1, 255, 256])  # with 256, they become a batch of their own
     def test_values_of_one_length_mix_with_others_in_one_group(self, log: Harness, length: int) -> None:
         same = [bytes([number]) * length for number in range(64)]
-        block = EqualValues(b"".join(length.to_bytes(4) + value for value in same), 0, 64, length)
+        block = EqualValues.of(b"".join(length.to_bytes(4) + value for value in same), 0, 64, length)
         for records in ([b"1"], block, block, [b"2", b"3"]):
             log.engine.append([Records(A, records), Records(B, records)])
         log.engine.append([Records(A, block, keys=[b"k"] * 64)])

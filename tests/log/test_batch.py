@@ -309,7 +309,7 @@ def test_values_of_one_length_become_the_same_batch_as_any_others(
     data = b"".join(length.to_bytes(4) + value for value in values)
     open_batch = OpenBatch(P, 40, door)
     open_batch.extend(values, None, None, None, stamp)
-    assert build_equal(P, 40, 77, EqualValues(data, 0, count, length), stamp, door) == open_batch.build(77)
+    assert build_equal(P, 40, 77, EqualValues.of(data, 0, count, length), stamp, door) == open_batch.build(77)
 
 
 @given(st.integers(1, 200), st.integers(0, 12), st.booleans(), st.data())

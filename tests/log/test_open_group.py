@@ -46,7 +46,7 @@ def test_whatever_is_appended(made: list[Append], events: list[bytes]) -> None:
             group.add_record(append.partition, values[0], base, number, append.door)
         else:
             block = b"".join([len(value).to_bytes(4) + value for value in values])
-            equal = EqualValues(block, 0, count, len(values[0])) if append.way == "equal" else None
+            equal = EqualValues.of(block, 0, count, len(values[0])) if append.way == "equal" else None
             group.add(Records(append.partition, values if equal is None else equal, keys), base, number, append.door)
         for offset, value in enumerate(values, base):
             expected[append.partition].append((offset, value, append.door, None if keys is None else b"key"))

@@ -201,7 +201,7 @@ def build_equal(partition: int, base_offset: int, position: int, values: EqualVa
     )  # fmt: skip
     stamps = stamp.to_bytes(8, "little", signed=True) * count
     before = b"".join((head, stamps, offsets, PADDING[padding(len(offsets))]))
-    return join_with_checksum((before, values.joined(), PADDING[padding(size)] + PADDING[4]))
+    return join_with_checksum((before, *values.pieces(), PADDING[padding(size)] + PADDING[4]))
 
 
 def _add(parts: list[bytes], section: bytes) -> None:

@@ -297,7 +297,7 @@ def test_what_was_appended_is_cut_and_nothing_is_lost(sizes: list[int], events: 
 @given(st.integers(1, 50), st.integers(1, 60), st.integers(1, 8), st.integers(1, 100))
 def test_values_of_one_length_are_cut_like_any_others(count: int, size: int, events: int, limit: int) -> None:
     values = [bytes([number]) * size for number in range(count)]
-    block = EqualValues(b"".join(size.to_bytes(4) + value for value in values), 0, count, size)
+    block = EqualValues.of(b"".join(size.to_bytes(4) + value for value in values), 0, count, size)
     limits = ChunkLimits(events, limit)
     found, expected = appended_chunks(100, block, limits, 7), appended_chunks(100, values, limits, 7)
     assert [(each.start, each.end, each.runs, each.size, each.count, each.times) for each in found] == [
@@ -307,7 +307,7 @@ def test_values_of_one_length_are_cut_like_any_others(count: int, size: int, eve
 
 
 def test_several_batches_make_one_portion() -> None:
-    parts = [EqualValues((b"\0\0\0\1" + b"%d" % number) * 3, 0, 3, 1) for number in range(4)]
+    parts = [EqualValues.of((b"\0\0\0\1" + b"%d" % number) * 3, 0, 3, 1) for number in range(4)]
     cut = appended_chunks(100, EqualValues.merged(parts), ChunkLimits(5, 1000), 7)
     assert shape(cut) == [(100, 105, 5), (105, 110, 5), (110, 112, 2)]
     assert contents(cut) == dict(enumerate([b"0"] * 3 + [b"1"] * 3 + [b"2"] * 3 + [b"3"] * 3, 100))
@@ -317,7 +317,7 @@ def test_what_is_left_of_a_large_frame_does_not_keep_all_of_it() -> None:
     limits, count, size = ChunkLimits(16, 1 << 20), 64, 64 << 10
     tracemalloc.start()
     try:
-        block = EqualValues((size.to_bytes(4) + bytes(size)) * count, 0, count, size)
+        block = EqualValues.of((size.to_bytes(4) + bytes(size)) * count, 0, count, size)
         *_, last = appended_chunks(100, block, limits, 7)
         del block, _
         assert len(last.runs[0][1]) == 16

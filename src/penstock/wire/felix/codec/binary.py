@@ -337,7 +337,7 @@ def _large_batch(data: bytes, at: int, count: int) -> EqualValues | None:
     length = _common_length(data, at, count)
     if length is None or count * length < _LARGE:
         return None
-    return EqualValues(data, at, count, length).compact()
+    return EqualValues.of(data, at, count, length).compact()
 
 
 @lru_cache(64)
