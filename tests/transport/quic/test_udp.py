@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import socket
+import sys
 from collections.abc import Iterator
 
 import pytest
 
-from penstock.transport.quic.state_machine import Address
+from penstock.transport.quic.state_machine import Address, split
 from penstock.transport.quic.udp import UdpSocket
 
 
@@ -71,9 +72,25 @@ def test_many_datagrams_of_any_size_in_both_directions(udp: UdpSocket, there: so
     for datagram in datagrams:
         there.sendto(datagram, ("127.0.0.1", udp._socket.getsockname()[1]))
     found, error = udp.receive()
-    assert error is None and [datagram for datagram, _ in found] == datagrams
-    assert {address for _, address in found} == {there.getsockname()}
+    assert error is None and [part for data, segment, _ in found for part in split(data, segment)] == datagrams
+    assert {address for _, _, address in found} == {there.getsockname()}
     assert udp.receive() == ([], None)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux joins datagrams")
+def test_large_datagrams_stay_joined_until_several_small_ones_arrive(udp: UdpSocket, there: socket.socket) -> None:
+    sender = UdpSocket(there)
+    own = udp._socket.getsockname()
+    large, small = [b"x" * 9000] * 7, [b"y" * size for size in range(1, 13)]
+    flights = [large, [*large, b"last"], small[:4], large, small, large, large]
+    joined = []
+    for datagrams in flights:
+        sender.send(datagrams, own)
+        found, error = udp.receive()
+        assert error is None and [part for data, segment, _ in found for part in split(data, segment)] == datagrams
+        assert {address for _, _, address in found} == {there.getsockname()}
+        joined.append(any(len(data) > segment for data, segment, _ in found))
+    assert joined == [False, True, False, True, False, False, True]
 
 
 def test_one_that_is_too_large_is_lost_and_no_other(udp: UdpSocket, there: socket.socket) -> None:

@@ -234,7 +234,7 @@ class QuicConnection:
         self.waiting: dict[Stream, None] = {}  # congested streams, in order
         self.started = self.last_received = self.last_ping = now
         self.routes: set[bytes] = set()  # used by the endpoint
-        self.inbox: list[bytes] = []  # used by the endpoint
+        self.inbox: list[tuple[bytes, int]] = []  # used by the endpoint
         self.timer_at = 0.0  # used by the endpoint
         self._driver = driver
         self._handler_factory = handler_factory

@@ -17,15 +17,15 @@ from typing import Any, Final, Protocol
 
 from penstock.transport.quic.connection import QuicConnection
 from penstock.transport.quic.settings import QuicSettings
-from penstock.transport.quic.state_machine import CID_BYTES, Address, Header, long_header
+from penstock.transport.quic.state_machine import CID_BYTES, Address, Header, long_header, split
 from penstock.transport.quic.timers import Timers
-from penstock.transport.quic.udp import READ_BYTES, UdpSocket
+from penstock.transport.quic.udp import READ_BYTES, Received, UdpSocket
 
 logger = logging.getLogger(__name__)
 
 TURN_SECONDS: Final = 0.004  # of work on received datagrams, before others get a turn
 FEED_DATAGRAMS: Final = 16  # passed to a state machine at once,
-FEED_BYTES: Final = 32 << 10  # or this many bytes
+FEED_BYTES: Final = 32 << 10  # or this many bytes, or those that the kernel has joined
 FLIGHT_BYTES: Final = 512 << 10  # that one connection may send before the next gets its turn
 EARLY_DATAGRAMS: Final = 4  # that one connection may send in the middle of its work
 SWEEP_SECONDS: Final = 1.0
@@ -74,7 +74,7 @@ class QuicEndpoint:
         self._routes: dict[bytes, QuicConnection] = {}
         self._dirty: dict[QuicConnection, None] = {}
         self._unfinished: dict[QuicConnection, None] = {}  # in the order of their turns
-        self._arrived: deque[tuple[bytes, Address]] = deque()  # datagrams that are not routed yet,
+        self._arrived: deque[Received] = deque()  # datagrams that are not routed yet,
         self._fed: dict[QuicConnection, Address] = {}  # and connections with datagrams in their inbox
         self._flush_planned = self._continue_planned = False
         self._reading = True
@@ -196,15 +196,18 @@ class QuicEndpoint:
         now = time.monotonic()
         size = READ_BYTES if fed else 0  # those that were routed before come first
         while arrived and size < READ_BYTES:
-            datagram, address = arrived.popleft()
-            size += len(datagram)
-            connection = self._connection_of(datagram, address)
+            data, segment, address = arrived.popleft()
+            if len(data) > segment and not self._are_of_one(data, segment):
+                arrived.extendleft([(datagram, segment, address) for datagram in reversed(split(data, segment))])
+                continue
+            size += len(data)
+            connection = self._connection_of(data, address)
             if connection is not None:
                 if fed.setdefault(connection, address) != address:  # the peer's address changed within these datagrams
                     while connection.inbox:
                         self._feed(connection, fed[connection], now, until)
                     fed[connection] = address
-                connection.inbox.append(datagram)
+                connection.inbox.append((data, segment))
             if not len(arrived) % FEED_DATAGRAMS and time.monotonic() >= until:
                 break
         while fed and (now := time.monotonic()) < until:
@@ -233,6 +236,13 @@ class QuicEndpoint:
         if self._reading and not self._closed:
             self._loop.add_reader(self._udp.fileno(), self._readable)
 
+    def _are_of_one(self, data: bytes, segment: int) -> bool:
+        """Whether all of these datagrams belong to one connection."""
+        cid = data[1 : 1 + CID_BYTES]
+        return cid in self._routes and all(
+            data[at] < LONG and data[at + 1 : at + 1 + CID_BYTES] == cid for at in range(0, len(data), segment)
+        )
+
     def _connection_of(self, datagram: bytes, address: Address) -> QuicConnection | None:
         if len(datagram) <= CID_BYTES:
             return None
@@ -258,19 +268,20 @@ class QuicEndpoint:
 
     def _feed(self, connection: QuicConnection, address: Address, now: float, until: float) -> None:
         """Pass some datagrams of its inbox to the state machine: not all, as even small ones may hold many frames."""
-        inbox, size, count = connection.inbox, 0, 0
-        for datagram in inbox[:FEED_DATAGRAMS]:
-            size += len(datagram)
-            count += 1
-            if size >= FEED_BYTES:
-                break
-        if not count:
+        inbox = connection.inbox
+        if not inbox:
             return
-        datagrams, connection.inbox = inbox[:count], inbox[count:]
+        data, segment = inbox[0]
+        joined = len(data) > segment
+        datagrams = [data] if joined else _first_datagrams(inbox)
+        connection.inbox = inbox[len(datagrams) :]
         connection.last_received = now
         self._at_work = connection
         try:
-            connection.machine.receive_many_datagrams(datagrams, address, now)
+            if joined:
+                connection.machine.receive_joined_datagrams(data, segment, address, now)
+            else:
+                connection.machine.receive_many_datagrams(datagrams, address, now)
         except Exception as error:  # noqa: BLE001 - input that the machine does not expect
             logger.debug("%s: %s: %s", connection.peer, type(error).__name__, error)
             connection.fail("what was received could not be handled")
@@ -420,3 +431,15 @@ class QuicEndpoint:
         for connection_id in connection.routes:
             self._routes.pop(connection_id, None)
         connection.routes.clear()
+
+
+def _first_datagrams(inbox: list[tuple[bytes, int]]) -> list[bytes]:
+    """The datagrams that are passed on at once, up to the next joined ones."""
+    found: list[bytes] = []
+    size = 0
+    for data, segment in inbox[:FEED_DATAGRAMS]:
+        if size >= FEED_BYTES or len(data) > segment:
+            break
+        found.append(data)
+        size += len(data)
+    return found

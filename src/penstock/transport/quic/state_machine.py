@@ -32,7 +32,7 @@ from penstock.transport.quic.burst import Burst, Event
 from penstock.transport.quic.settings import QuicSettings
 
 __all__ = ("Ending", "QuicStateMachine", "StreamRefused", "UdpSocketState", "client_machine", "long_header",
-           "retry_packet", "server_configuration", "server_machine", "version_negotiation")  # fmt: skip
+           "retry_packet", "server_configuration", "server_machine", "split", "version_negotiation")  # fmt: skip
 
 logging.getLogger("quic").setLevel(logging.ERROR)  # it warns about every peer that closes
 
@@ -93,6 +93,11 @@ def version_negotiation(header: Header) -> bytes:
 
 def retry_packet(header: Header, source: bytes, token: bytes) -> bytes:
     return encode_quic_retry(header.version, source, header.source, header.destination, token)
+
+
+def split(data: bytes, segment: int) -> list[bytes]:
+    """The datagrams that the kernel has joined: all have `segment` bytes, but for the last, which may have fewer."""
+    return [data[at : at + segment] for at in range(0, len(data), segment)]
 
 
 class _Bridge(QuicTlsBridge):
@@ -257,6 +262,13 @@ class QuicStateMachine(QuicConnection):
             self._native.receive_many_datagrams(datagrams, addr, now)  # qh3 offers each datagram to its log before
         else:
             super().receive_many_datagrams(datagrams, addr, now)
+
+    def receive_joined_datagrams(self, data: bytes, segment: int, addr: Address, now: float) -> None:
+        """Datagrams one after the other; all have `segment` bytes, but for the last, which may have fewer."""
+        if self._handshake_complete:
+            self._native.receive_gro_buffer(data, segment, addr, now)
+        else:
+            self.receive_many_datagrams(split(data, segment), addr, now)
 
     def _create_core(self, remote_addr: Address, initial_dcid: bytes, now: float) -> None:
         configuration = cast(_Configuration, self._configuration)
