@@ -123,10 +123,10 @@ def test_the_oldest_batches_of_all_partitions_go_first() -> None:
     batch = batch_of([b"x"], 0)
     tail = Tail(3 * cost(batch))
     for log, base in ((one, 0), (two, 0), (one, 1), (two, 1)):
-        tail.add(log, batch_of([b"x"], base))
+        tail.publish({P: log}, [batch_of([b"x"], base)])
         tail.written(1)
     assert (bases(one), bases(two)) == ([1], [0, 1])
-    tail.add(one, batch_of([b"x"], 2))
+    tail.publish({P: one}, [batch_of([b"x"], 2)])
     tail.written(1)
     assert (bases(one), bases(two)) == ([1, 2], [1])
 
@@ -135,8 +135,7 @@ def test_what_is_not_on_disk_yet_stays_whatever_the_limit() -> None:
     """At level `memory` records are readable before they are written: they are nowhere else."""
     log = PartitionLog()
     tail = Tail(0)
-    for base in range(5):
-        tail.add(log, batch_of([b"x"], base))
+    assert tail.publish({P: log}, [batch_of([b"x"], base) for base in range(5)]) == []
     assert bases(log) == [0, 1, 2, 3, 4]
     tail.written(2)
     assert bases(log) == [2, 3, 4]
@@ -144,10 +143,19 @@ def test_what_is_not_on_disk_yet_stays_whatever_the_limit() -> None:
     assert bases(log) == []
 
 
+def test_what_is_published_is_readable_and_its_watchers_are_known() -> None:
+    watched, other = PartitionLog(), PartitionLog()
+    watched.watchers = [lambda: None]
+    group = [batch_of([b"x"], 0), batch_of([b"y", b"z"], 1)]
+    assert Tail(1 << 20).publish({P: watched}, group) == [watched, watched]
+    assert watched.high_watermark == 3 and bases(watched) == [0, 1]
+    assert Tail(1 << 20).publish({P: other}, group) == [] and other.high_watermark == 3
+
+
 def test_a_batch_larger_than_the_limit_leaves_at_once() -> None:
     log = PartitionLog()
     tail = Tail(1000)
-    tail.add(log, batch_of([b"x" * 2000], 0))
+    tail.publish({P: log}, [batch_of([b"x" * 2000], 0)])
     tail.written(1)
     assert bases(log) == []
 
@@ -161,7 +169,7 @@ def test_memory_stays_below_the_limit(added: list[tuple[int, int]], limit: int) 
         log = logs[number]
         batch = batch_of([b"x" * size], log.next_offset)
         log.next_offset += 1
-        tail.add(log, batch)
+        tail.publish({P: log}, [batch])
         tail.written(1)
         newest.append((number, cost(batch)))
         kept = sum(cost(batch) for log in logs for batch in log.tail)

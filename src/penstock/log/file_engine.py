@@ -386,13 +386,7 @@ class FileEngine(Journal):
         self.position = sealed.outcome.position = sealed.position + sealed.advance
         self._last_commit = sealed.timestamp
         self.pending_bytes -= sealed.byte_size
-        touched: dict[int, PartitionLog] = {}
-        for batch in sealed.batches:
-            log = self._partitions[batch.partition]
-            self._tail.add(log, batch)
-            log.high_watermark = batch.base_offset + batch.count
-            if log.watchers:
-                touched[batch.partition] = log
+        watched = self._tail.publish(self._partitions, sealed.batches)
         if sealed.trims:
             for partition, start in sealed.trims.items():
                 if (trimmed := self._partitions.get(partition)) is not None:
@@ -403,8 +397,8 @@ class FileEngine(Journal):
         sealed.outcome.finish()
         if self._producers.uncommitted:
             self._producers.settle()
-        for log in touched.values():
-            for callback in list(log.watchers):
+        for log in dict.fromkeys(watched):
+            for callback in list(log.watchers or ()):
                 try:
                     callback()
                 except Exception:

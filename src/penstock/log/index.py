@@ -23,6 +23,7 @@ _MAGIC: Final = b"PSI1"
 _HEAD: Final = struct.Struct("<4sIQQqQ")
 #                                 partition, first offset, end offset, bytes, highest timestamp, batches
 _SUMMARY: Final = struct.Struct("<QQQQqQ")
+_ENTRY: Final = struct.Struct("3q")
 
 
 class BatchRange(NamedTuple):
@@ -33,44 +34,81 @@ class BatchRange(NamedTuple):
 class PartitionIndex:
     """The batches of one partition in one file, in order of offset.
 
-    Reader threads use it while the loop appends: every lookup is bounded by the length of `bases`, which is extended
-    last.
+    Reader threads use it while the loop appends: an entry is added in one call, and every lookup takes the number of
+    entries once. All entries are in one array, because with many partitions most of the time of an append goes into
+    fetching what belongs to its partition from memory.
     """
 
-    __slots__ = ("_newest", "bases", "byte_size", "end_offset", "ranges", "stamps")
+    __slots__ = ("_newest", "byte_size", "end_offset", "entries")
 
     def __init__(self) -> None:
-        self.bases = array("q")
-        self.ranges = array("q")  # position << 32 | length
-        self.stamps = array("q")  # the highest timestamp up to this batch
+        # Of each batch: its base offset, position << 32 | length, and the highest timestamp up to it.
+        self.entries = array("q")
         self._newest = -1 << 63  # of those added here
         self.end_offset = 0
         self.byte_size = 0
 
+    @classmethod
+    def of_columns(cls, data: bytes, count: int, extent: Extent) -> PartitionIndex:
+        """From the bases, ranges and stamps of so many batches."""
+        found, size = cls(), 8 * count
+        entries = found.entries = array("q", bytes(_ENTRY.size * count))
+        for which in range(3):
+            entries[which::3] = array("q", data[which * size : (which + 1) * size])
+        found.end_offset = extent.end_offset
+        found.byte_size = extent.byte_size
+        return found
+
+    def columns(self) -> list[bytes]:
+        """All bases, all ranges, all stamps."""
+        return [self.entries[which::3].tobytes() for which in range(3)]
+
     def add(self, base: int, count: int, position: int, length: int, max_timestamp: int) -> None:
-        if max_timestamp > self._newest:
-            self._newest = max_timestamp
-        self.ranges.append(position << 32 | length)
-        self.stamps.append(self._newest)
+        newest = self._newest
+        if max_timestamp > newest:
+            self._newest = newest = max_timestamp
         self.end_offset = base + count
         self.byte_size += length
-        self.bases.append(base)
+        self.entries.frombytes(_ENTRY.pack(base, position << 32 | length, newest))
+
+    def __len__(self) -> int:
+        return len(self.entries) // 3
+
+    def base(self, which: int) -> int:
+        return self.entries[3 * which]
+
+    def at(self, which: int) -> BatchRange:
+        span = self.entries[3 * which + 1]
+        return BatchRange(span >> 32, span & 0xFFFFFFFF)
+
+    @property
+    def newest(self) -> int:
+        """The highest timestamp of all batches."""
+        return self.entries[-1]
+
+    def span(self, offset: int, end: int) -> range:
+        """The batches with the offsets from `offset` up to `end`: at least the one that holds `offset`, if any does."""
+        numbers, base = range(len(self)), self.base
+        return range(max(bisect_right(numbers, offset, key=base) - 1, 0), bisect_left(numbers, end, key=base))
+
+    def first_at(self, timestamp: int) -> int:
+        """The first batch that has a record not older than `timestamp`; the number of batches if there is none.
+        Timestamps are running maxima: earlier batches have no record this new."""
+        entries = self.entries
+        return bisect_left(range(len(self)), timestamp, key=lambda which: entries[3 * which + 2])
 
     def from_offset(self, offset: int) -> Iterator[BatchRange]:
         """Ranges of the batch that holds `offset` and of all later ones."""
-        bases, ranges = self.bases, self.ranges
-        i = max(bisect_right(bases, offset) - 1, 0)
-        while i < len(bases):
-            span = ranges[i]
-            yield BatchRange(span >> 32, span & 0xFFFFFFFF)
+        i = max(bisect_right(range(len(self)), offset, key=self.base) - 1, 0)
+        while i < len(self):
+            yield self.at(i)
             i += 1
 
     def from_time(self, timestamp: int) -> Iterator[BatchRange]:
         """Ranges from the first batch that has a record not older than `timestamp`."""
-        i = bisect_left(self.stamps, timestamp, 0, len(self.bases))
-        while i < len(self.bases):
-            span = self.ranges[i]
-            yield BatchRange(span >> 32, span & 0xFFFFFFFF)
+        i = self.first_at(timestamp)
+        while i < len(self):
+            yield self.at(i)
             i += 1
 
 
@@ -85,7 +123,7 @@ class Extent(NamedTuple):
 
 
 def _extent(live: PartitionIndex) -> Extent:
-    return Extent(live.bases[0], live.end_offset, live.byte_size, live.stamps[-1], len(live.bases))
+    return Extent(live.base(0), live.end_offset, live.byte_size, live.newest, len(live))
 
 
 class IndexDamaged(ValueError):
@@ -162,11 +200,7 @@ class FileIndex:
             data = self._load(self._sections[partition], 3 * size)
         except FileNotFoundError:  # just removed; `reach_by` has replaced `_load` before
             data = self._load(self._sections[partition], 3 * size)
-        found = PartitionIndex()
-        for column, at in ((found.bases, 0), (found.ranges, size), (found.stamps, 2 * size)):
-            column.frombytes(data[at : at + size])
-        found.end_offset = extent.end_offset
-        found.byte_size = extent.byte_size
+        found = PartitionIndex.of_columns(data, extent.batches, extent)
         self._recent = (partition, found)
         return found
 
@@ -175,11 +209,8 @@ class FileIndex:
         summaries: list[bytes] = []
         columns: list[bytes] = []
         for partition, live in self._live.items():
-            bases, stamps = live.bases, live.stamps
-            summaries.append(
-                _SUMMARY.pack(partition, bases[0], live.end_offset, live.byte_size, stamps[-1], len(bases))
-            )
-            columns += (bases.tobytes(), live.ranges.tobytes(), stamps.tobytes())
+            summaries.append(_SUMMARY.pack(partition, *_extent(live)))
+            columns += live.columns()
         body = b"".join(
             [
                 _HEAD.pack(_MAGIC, 0, self.last_group, self.end_position, self.max_timestamp, len(summaries))[8:],
@@ -195,7 +226,7 @@ class FileIndex:
         for partition, live in self._live.items():
             self.extents[partition] = _extent(live)
             self._sections[partition] = at
-            at += 24 * len(live.bases)
+            at += _ENTRY.size * len(live)
         self._load = load
         self._live = {}
 
@@ -216,7 +247,7 @@ class FileIndex:
             partition, first, end, size, stamp, batches = _SUMMARY.unpack_from(data, _HEAD.size + _SUMMARY.size * i)
             index.extents[partition] = Extent(first, end, size, stamp, batches)
             index._sections[partition] = at
-            at += 24 * batches
+            at += _ENTRY.size * batches
         if at != len(data):
             raise IndexDamaged("wrong length of an index")
         index._load = load

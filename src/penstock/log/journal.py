@@ -99,11 +99,17 @@ class Journal:
         self._tiered = tiered
 
     def watch(self, partition: PartitionId, callback: Callable[[], None]) -> None:
-        self._partition(partition).watchers.append(callback)
+        log = self._partition(partition)
+        if log.watchers is None:
+            log.watchers = [callback]
+        else:
+            log.watchers.append(callback)
 
     def unwatch(self, partition: PartitionId, callback: Callable[[], None]) -> None:
-        if (log := self._partitions.get(partition)) is not None:  # otherwise it was dropped meanwhile
+        log = self._partitions.get(partition)
+        if log is not None and log.watchers is not None:  # otherwise it was dropped meanwhile
             log.watchers.remove(callback)
+            log.watchers = log.watchers or None
 
     def segment_count(self, partition: PartitionId) -> int:
         start, end = self.bounds(partition)

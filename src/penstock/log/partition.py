@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from penstock.log.batch import Batch, RecordSlice
@@ -25,7 +25,7 @@ class PartitionLog:
         self.next_offset = end
         self.newest = 0  # the timestamp of the last append, µs
         self.tail: deque[Batch] = deque()
-        self.watchers: list[Callable[[], None]] = []
+        self.watchers: list[Callable[[], None]] | None = None  # most partitions have none
         self._last = 0  # index in the tail of the batch read last: most reads continue where another ended
 
     def slices(self, offset: int, max_bytes: int, max_records: int) -> list[RecordSlice] | None:
@@ -69,11 +69,20 @@ class Tail:
         self._order: deque[PartitionLog] = deque()  # the partition of each batch, oldest first
         self._kept = 0  # number of the newest batches that must stay because they are not on disk yet
 
-    def add(self, partition: PartitionLog, batch: Batch) -> None:
-        partition.tail.append(batch)
-        self._order.append(partition)
-        self._size += len(batch.data) + BATCH_OVERHEAD
-        self._kept += 1
+    def publish(self, partitions: Mapping[int, PartitionLog], batches: Sequence[Batch]) -> list[PartitionLog]:
+        """Make the batches of a group readable; returns their partitions that are watched."""
+        order, size, watched = self._order, 0, []
+        for batch in batches:
+            log = partitions[batch.partition]
+            log.tail.append(batch)
+            order.append(log)
+            size += len(batch.data)
+            log.high_watermark = batch.base_offset + batch.count
+            if log.watchers:
+                watched.append(log)
+        self._size += size + BATCH_OVERHEAD * len(batches)
+        self._kept += len(batches)
+        return watched
 
     def written(self, batches: int) -> None:
         """The oldest `batches` of those not on disk have been written."""

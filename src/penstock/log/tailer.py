@@ -8,7 +8,6 @@ may read.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from threading import RLock
@@ -26,7 +25,7 @@ from penstock.log.group_format import (
     decode_event,
     decode_header,
 )
-from penstock.log.index import BatchRange, FileIndex, IndexDamaged, PartitionIndex
+from penstock.log.index import FileIndex, IndexDamaged, PartitionIndex
 from penstock.log.reading import runs
 from penstock.log.recovery import Event, held_ranges, index_groups, side_index
 from penstock.log.scan import Scan
@@ -293,9 +292,8 @@ class Tailer:
             if extent is None or extent.max_timestamp < timestamp:
                 continue
             index = partition_index(file, partition)
-            # Stamps are running maxima: earlier batches have no record this new.
-            first = bisect_left(index.stamps, timestamp, 0, len(index.bases))
-            begin = max(start, index.bases[first]) if first < len(index.bases) else end
+            first = index.first_at(timestamp)
+            begin = max(start, index.base(first)) if first < len(index) else end
             for part in file_slices(file, partition, begin, end):
                 if part.batch.max_timestamp >= timestamp and (found := part.first_at(timestamp)) is not None:
                     return found
@@ -313,27 +311,13 @@ class Tailer:
                 reached = extent.end_offset
                 continue
             index = partition_index(file, partition)
-            first, stop = batch_span(index, offset, end)
-            for i in range(first, stop):
-                left -= index.ranges[i] & 0xFFFFFFFF
+            batches = index.span(offset, end)
+            for which in batches:
+                left -= index.at(which).length
                 if left < 0 and reached > offset:
                     return reached
-                reached = min(end, index.bases[i + 1] if i + 1 < stop else extent.end_offset)
+                reached = min(end, index.base(which + 1) if which != batches[-1] else extent.end_offset)
         return reached
-
-
-def batch_span(index: PartitionIndex, offset: int, end: int) -> tuple[int, int]:
-    """The range of the index's batches with the offsets from `offset` up to `end`."""
-    bases = index.bases
-    count = len(bases)
-    return max(bisect_right(bases, offset, 0, count) - 1, 0), bisect_left(bases, end, 0, count)
-
-
-def _ranges(index: PartitionIndex, offset: int, end: int) -> Iterator[BatchRange]:
-    ranges = index.ranges
-    for i in range(*batch_span(index, offset, end)):
-        span = ranges[i]
-        yield BatchRange(span >> 32, span & 0xFFFFFFFF)
 
 
 def file_slices(
@@ -352,7 +336,8 @@ def file_slices(
     if offset >= end:
         return
     read = file.file.read
-    for run in runs(_ranges(partition_index(file, partition), offset, end), _READ_BYTES):
+    index = partition_index(file, partition)
+    for run in runs(map(index.at, index.span(offset, end)), _READ_BYTES):
         start = run[0].position
         data = read(start, run[-1].position + run[-1].length - start)
         alone = len(run) == 1

@@ -476,7 +476,7 @@ def test_a_member_that_is_refused_leaves_nothing_behind(limits: Limits, group: s
     assert len(fixture.broker.subscriptions) == 0
     assert fixture.broker.subscriptions._shared == {}
     assert position(fixture, group) is None
-    assert fixture.engine._partitions[partition_id(1, 0)].watchers == []
+    assert fixture.engine._partitions[partition_id(1, 0)].watchers is None
 
 
 def test_a_member_that_reads_from_the_disk_does_not_hold_up_the_others() -> None:

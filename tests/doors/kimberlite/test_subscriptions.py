@@ -471,7 +471,7 @@ def test_a_connection_that_ends_leaves_nothing_behind(end: str) -> None:
     assert len(scene.fixture.broker.subscriptions) == 2
     getattr(peer.session, end)()
     assert len(scene.fixture.broker.subscriptions) == 0
-    assert scene.fixture.engine._partitions[partition_id(scene.stream, 0)].watchers == []
+    assert scene.fixture.engine._partitions[partition_id(scene.stream, 0)].watchers is None
     sent = len(peer.sent)
     scene.append(1)
     assert len(peer.sent) == sent

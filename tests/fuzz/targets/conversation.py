@@ -180,7 +180,7 @@ class ScriptedBroker(BrokerFixture):
     @property
     def watched(self) -> int:
         """Watchers of partitions: what somebody waits for."""
-        return sum(len(log.watchers) for log in self.engine._partitions.values())
+        return sum(len(log.watchers or ()) for log in self.engine._partitions.values())
 
 
 # -- one connection
