@@ -78,6 +78,22 @@ def test_a_read_survives_the_end_of_the_process_and_of_the_broker(tmp_path: Path
             log_of_port(port).topics()
 
 
+def test_a_broker_waits_for_the_flight_process_of_one_that_was_killed(tmp_path: Path) -> None:
+    listen = ("--listen", f"flight=127.0.0.1:{steady_port()}")
+    with BrokerProcess(tmp_path, *listen, **STARTED_WORKERS) as broker:
+        orphan = flight_process_of(broker.ready())
+        os.kill(orphan, signal.SIGSTOP)  # it does not notice that the broker has gone, and keeps the port
+        broker.signal(signal.SIGKILL)
+        broker.process.wait()
+        end = threading.Timer(1.5, os.kill, (orphan, signal.SIGKILL))
+        end.start()
+        try:
+            with BrokerProcess(tmp_path, *listen, **STARTED_WORKERS) as again:
+                assert log_of(again.ready()).topics() == {}
+        finally:
+            end.join()
+
+
 def log_of_port(port: int, *others: int) -> FlightLog:
     servers = tuple(("127.0.0.1", one) for one in (port, *others))
     return FlightLog(BrokerOptions(servers, DEFAULT_SCOPE), retries=1)

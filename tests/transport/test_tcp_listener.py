@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 
 import pytest
 
 from penstock.transport.endpoint import Endpoint
-from penstock.transport.tcp_listener import BindAddress, PortUnavailable, bind, is_loopback
+from penstock.transport.tcp_listener import (
+    BindAddress,
+    PortTaken,
+    PortUnavailable,
+    ReservedPort,
+    bind,
+    is_loopback,
+)
 
 
 def test_a_taken_port_is_named_with_its_door_and_the_flag_that_changes_it() -> None:
@@ -52,3 +60,17 @@ def test_a_taken_udp_port_is_named_and_a_tcp_port_of_the_same_number_is_no_obsta
         (first,) = bind(address, socket.SOCK_DGRAM)
         with first, pytest.raises(PortUnavailable, match=r"felix: .* is taken by another program"):
             bind(address, socket.SOCK_DGRAM)
+
+
+def test_a_reserved_port_that_is_taken_is_waited_for_as_long_as_asked() -> None:
+    async def scene() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            address = BindAddress(Endpoint("127.0.0.1", taken.getsockname()[1]), ("flight",))
+            with pytest.raises(PortTaken):
+                await ReservedPort.once_free(address, 0)
+            asyncio.get_running_loop().call_later(0.1, taken.close)
+            port = await ReservedPort.once_free(address, 60)
+        assert port.endpoint == address.endpoint
+        port.close()
+
+    asyncio.run(scene())

@@ -12,6 +12,11 @@ SOCKET: Final = "admin.sock"
 MAX_PATH: Final = 107  # bytes of a Unix socket's path
 
 
+def left_behind(directory: str) -> bool:
+    """Whether the last broker of this directory, which runs no more, was killed: one that ends removes its socket."""
+    return os.path.lexists(os.path.join(directory, SOCKET))
+
+
 @contextlib.contextmanager
 def socket_path(directory: str) -> Iterator[str]:
     """A path to the directory's socket that is short enough for the kernel.

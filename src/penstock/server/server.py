@@ -15,7 +15,7 @@ import msgspec
 from penstock.admin.backups import remove_leftovers
 from penstock.admin.environment import DoorView, Environment
 from penstock.admin.socket import AdminSocket
-from penstock.admin.socket_path import SOCKET
+from penstock.admin.socket_path import SOCKET, left_behind
 from penstock.broker.broker import Broker
 from penstock.broker.errors import StateUnreadable
 from penstock.broker.runtime.clock import wall_clock
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 READ_THREADS = 4
+ORPHAN_SECONDS = 10.0  # for the Flight process of a killed broker to notice that: it has a low priority
 
 
 class Server:
@@ -127,7 +128,7 @@ class Server:
         lock.acquire()
         self._lock = lock
         remove_leftovers(self.data_dir)
-        self._bind()
+        await self._bind(ORPHAN_SECONDS if left_behind(self.data_dir) else 0)
         if self._quic is not None:
             self._certificate = self._quic_certificate()
         for warning in exposed_secrets(settings, self.data_dir):
@@ -190,21 +191,22 @@ class Server:
         if self._quic is not None:
             forwarder.add_datagrams(FELIX, self._quic.sockets_meanwhile())
 
-    def _bind(self) -> None:
+    async def _bind(self, patience: float) -> None:
         """Bind every port before the log is opened: ports in use fail the start early, and all of them are reported."""
         unavailable: list[str] = []
         for bind_address in self.plan.addresses:
             try:
-                self._bind_address(bind_address)
+                if FLIGHT in bind_address.doors:
+                    self._flight_port = await ReservedPort.once_free(bind_address, patience)
+                else:
+                    self._bind_address(bind_address)
             except PortUnavailable as error:
                 unavailable.append(str(error))
         if unavailable:
             raise PortUnavailable("\n".join(unavailable))
 
     def _bind_address(self, bind_address: BindAddress) -> None:
-        if FLIGHT in bind_address.doors:
-            self._flight_port = ReservedPort(bind_address)
-        elif FELIX in bind_address.doors:
+        if FELIX in bind_address.doors:
             from penstock.transport.quic_listener import QuicListener  # not loaded without this door
 
             self._quic = QuicListener(bind_address)

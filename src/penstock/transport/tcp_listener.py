@@ -21,10 +21,15 @@ from penstock.transport.port import Port
 from penstock.transport.tcp_connection import Connection
 
 BACKLOG = 1024
+RETRY_SECONDS = 0.05
 
 
 class PortUnavailable(Exception):
     """A port cannot be opened. The text names the door, the address and the flag to change it."""
+
+
+class PortTaken(PortUnavailable):
+    """Another program has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +80,10 @@ def bind(bind_address: BindAddress, kind: socket.SocketKind = socket.SOCK_STREAM
             sock.setblocking(False)
     except OSError as error:
         _close(sockets)
-        why = (
-            "is taken by another program" if error.errno == errno.EADDRINUSE else f"cannot be opened: {_reason(error)}"
-        )
+        taken = error.errno == errno.EADDRINUSE
+        why = "is taken by another program" if taken else f"cannot be opened: {_reason(error)}"
         flag = " or ".join(f"--listen {name}=HOST:PORT" for name in doors)
-        raise PortUnavailable(
+        raise (PortTaken if taken else PortUnavailable)(
             f"{' and '.join(doors)}: {endpoint} {why}. Choose another address with {flag}, or close the door "
             f"with --listen {doors[0]}=off"
         ) from None
@@ -113,6 +117,19 @@ class ReservedPort:
         self.bind_address = bind_address
         self._sockets = bind(bind_address)
         self.endpoint = bound_endpoint(bind_address, self._sockets)
+
+    @classmethod
+    async def once_free(cls, bind_address: BindAddress, patience: float) -> ReservedPort:
+        """The port, even if another program has it for some more seconds. Raises PortUnavailable."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + patience
+        while True:
+            try:
+                return cls(bind_address)
+            except PortTaken:
+                if loop.time() >= until:
+                    raise
+            await asyncio.sleep(RETRY_SECONDS)
 
     def sockets_meanwhile(self) -> list[socket.socket]:
         """Further sockets on the same port, for a forwarder; to be closed before that process serves it."""
