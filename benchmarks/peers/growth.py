@@ -98,6 +98,17 @@ def topics(peers: Peers) -> list[Series]:
     return growth.series
 
 
+def idle_topics(peers: Peers) -> list[Series]:
+    """The cost of a request to one topic while there are others."""
+    growth = Growth(peers, "idle-topics", "topics, of which one is written to")
+    with _pairs(peers) as pairs:
+        for count in peers.up_to(TOPICS):
+            for many, one in pairs:
+                Tried(many.server, many.door, SIZE, count)  # makes them, with a record in each
+                growth.measure(many, one, count)
+    return growth.series
+
+
 def partitions(peers: Peers) -> list[Series]:
     """The cost of a request to one partition of a topic after the other; Penstock alone has them."""
     growth = Growth(peers, "partitions", "partitions of a topic")

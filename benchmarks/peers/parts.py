@@ -139,6 +139,7 @@ PARTS: Final[dict[str, Callable[[Peers], list[Series]]]] = {
     "latency": latency,
     "connections": growth.connections,
     "topics": growth.topics,
+    "idle-topics": growth.idle_topics,
     "partitions": growth.partitions,
     "subscriptions": growth.subscriptions,
     "groups": growth.groups,
@@ -146,7 +147,9 @@ PARTS: Final[dict[str, Callable[[Peers], list[Series]]]] = {
     "starts": starts,
 }
 
-GROUPS: Final = {"growth": ("connections", "topics", "partitions", "subscriptions", "groups", "journal", "starts")}
+GROUPS: Final = {
+    "growth": ("connections", "topics", "idle-topics", "partitions", "subscriptions", "groups", "journal", "starts")
+}
 """Names for several parts."""
 
 
