@@ -206,8 +206,8 @@ CANARIES: Final = (
         "wrong moment",
         "SQL as of a position shows a commit group that ends one behind it",
         "log/header_scan.py",
-        "if low > first and _group_end(tailer, file, index, low - 1) > position:",
-        "if low > first and _group_end(tailer, file, index, low - 1) > position + 1:",
+        "if low > batches.start and _group_end(tailer, file, index, low - 1) > position:",
+        "if low > batches.start and _group_end(tailer, file, index, low - 1) > position + 1:",
         (
             "tests/log/test_header_scan.py::test_at_every_position_a_partition_has_the_records_of_groups_that_end_there_or_before",
             "tests/workers/sql/test_streams.py::test_at_every_position_a_stream_holds_what_had_been_appended_by_then",
