@@ -26,19 +26,19 @@ def least(broker: BrokerProcess, attack: Attack) -> Wait:
     """Of some attempts: what the broker does to pings, it does every time."""
     found = waits(broker, attack)
     for _ in range(ATTEMPTS - 1):
-        if found.worst <= LIMIT:
+        if found.held <= LIMIT:
             break
-        found = min(found, waits(broker, attack))
+        found = min(found, waits(broker, attack), key=lambda wait: wait.held)
     return found
 
 
 @pytest.mark.parametrize("burst", BURSTS, ids=[f"{b.door}, {b.who}: {b.name}" for b in BURSTS])
 def test_pings_of_others_hardly_wait(brokers: dict[bool, BrokerProcess], burst: Burst) -> None:
     found = least(brokers[burst.secured], burst.attack)
-    assert found.worst <= LIMIT, f"a ping waited for {found.worst * 1000:.0f} ms of processor time"
+    assert found.held <= LIMIT, f"a ping waited for {found.held * 1000:.0f} ms of a thread's processor time"
 
 
 def test_a_flood_by_everybody_at_once(brokers: dict[bool, BrokerProcess]) -> None:
     """At every door, on many connections, again and again."""
     found = least(brokers[True], bursts.flood(1.0).attack)
-    assert found.worst <= LIMIT, f"a ping waited for {found.worst * 1000:.0f} ms of processor time"
+    assert found.held <= LIMIT, f"a ping waited for {found.held * 1000:.0f} ms of a thread's processor time"
