@@ -462,7 +462,9 @@ def test_add_rotate_and_revoke_a_key(scene: Scene) -> None:
     assert states.pop(key["id"]) == "revoked"
     (new,) = states
     scene.audited("key.rotate", f"key:{new}")
-    dialog = scene.ask("Revoke", scene.page.get_by_role("row").filter(has_text=re.compile("robot.*active")))
+    rows = scene.page.get_by_role("row")
+    expect(rows.filter(has_text=re.compile("robot.*revoked"))).to_have_count(1)  # the page knows of the rotation
+    dialog = scene.ask("Revoke", rows.filter(has_text=re.compile("robot.*active")))
     expect(dialog).to_contain_text("The key robot does nothing any more, for good.")
     scene.do(dialog, "Revoke the key", ("DELETE", f"/keys/{new}"))
     scene.audited("key.revoke", str(new))
