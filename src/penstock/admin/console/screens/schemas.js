@@ -79,10 +79,15 @@ export function schema(view) {
   );
   load();
 
+  /** The newest version first. Dialogs ask for it: they may be opened before the page has it. */
+  async function current() {
+    return (await listed(view, where)).sort((a, b) => b.version - a.version);
+  }
+
   async function load() {
     replace(body, loading());
     try {
-      versions = (await listed(view, where)).sort((a, b) => b.version - a.version);
+      versions = await current();
       const shown = Number(view.state.get("v")) || versions[0].version;
       const against = Number(view.state.get("against")) || 0;
       const [one, other] = await Promise.all([shown, against].map((each) => (each ? api.get(`${where}/${each}`, {}, { signal: view.signal }) : null)));
@@ -122,13 +127,15 @@ export function schema(view) {
   }
 
   async function mode() {
-    const chosen = select(MODES, versions[0]?.mode);
+    const [latest] = await current();
+    const chosen = select(MODES, latest.mode);
     const done = await dialog({ title: `Compatibility of ${name}`, action: "Change the compatibility", body: [field("The next version must be", chosen, "backward: readers of the new version understand old records; forward: the other way round")], send: () => api.put(where, { mode: chosen.value }) });
     if (done) load();
   }
 
   async function remove() {
-    const done = await confirm({ title: `Delete ${name}?`, text: `${name} is deleted with ${plural(versions.length, "version")}. A topic that still names it refuses every record.`, action: "Delete the schema", send: () => api.del(where) });
+    const { length } = await current();
+    const done = await confirm({ title: `Delete ${name}?`, text: `${name} is deleted with ${plural(length, "version")}. A topic that still names it refuses every record.`, action: "Delete the schema", send: () => api.del(where) });
     if (done) go(link("/schemas"));
   }
 }
