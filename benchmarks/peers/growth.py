@@ -88,24 +88,22 @@ def connections(peers: Peers) -> list[Series]:
 
 def topics(peers: Peers) -> list[Series]:
     """The cost of a request to one topic after the other."""
-    growth = Growth(peers, "topics", "topics")
-    with _pairs(peers) as pairs:
-        for count in peers.up_to(TOPICS):
-            for many, one in pairs:
-                tried = Tried(many.server, many.door, SIZE, count)
-                growth.holds(tried, count)
-                growth.measure(tried, one, count)
-    return growth.series
+    return _topics(peers, "topics", "topics", to_all=True)
 
 
 def idle_topics(peers: Peers) -> list[Series]:
     """The cost of a request to one topic while there are others."""
-    growth = Growth(peers, "idle-topics", "topics, of which one is written to")
+    return _topics(peers, "idle-topics", "topics, of which one is written to", to_all=False)
+
+
+def _topics(peers: Peers, name: str, of: str, *, to_all: bool) -> list[Series]:
+    growth = Growth(peers, name, of)
     with _pairs(peers) as pairs:
         for count in peers.up_to(TOPICS):
             for many, one in pairs:
-                Tried(many.server, many.door, SIZE, count)  # makes them, with a record in each
-                growth.measure(many, one, count)
+                every = Tried(many.server, many.door, SIZE, count)  # makes them, with a record in each
+                growth.holds(every, count)
+                growth.measure(every if to_all else many, one, count)
     return growth.series
 
 
